@@ -79,8 +79,8 @@ check: ## the quick loop while you write: build, vet, lint, unit tests without t
 test: ## every package's tests once, with the engine, and the built programs end to end: four minutes when warm
 	@scripts/test.sh
 
-test-all: ## every test in every way: race detector, invariants, without cgo, other systems, what make test leaves out
-	@scripts/test-all.sh
+test-all: ## every test in every way: race detector, invariants, no cgo, other systems; ARGS="raced" is one stage
+	@scripts/test-all.sh $(ARGS)
 
 lint: ## gofmt, vet, staticcheck, the import rules, and known vulnerabilities where the network allows
 	@scripts/lint.sh

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/price"
 )
 
 // TestStrictKnowsItsCells: the scheduler hears which tokens of a strict request's prompt need not be computed: those in
@@ -52,7 +53,7 @@ func TestStrictKnowsItsCells(t *testing.T) {
 		t.Errorf("of a store that was not measured %d tokens count", heard.Cached)
 	}
 	ask(false, "b:240+g:5")
-	m.c.prices = sched.Prices{}
+	m.c.prices = price.Prices{}
 	for range 3 {
 		m.c.prices.Learn(storeOf(Host), 100, time.Microsecond, 2*time.Microsecond)
 	}
@@ -61,7 +62,7 @@ func TestStrictKnowsItsCells(t *testing.T) {
 		t.Errorf("a quick store has 96: %d tokens in %v", heard.Cached, heard.Restore)
 	}
 	ask(false, "b:240+i:5")
-	m.c.prices = sched.Prices{}
+	m.c.prices = price.Prices{}
 	for range 3 {
 		m.c.prices.Learn(storeOf(Host), 100, time.Hour, 2*time.Hour)
 	}

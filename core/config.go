@@ -56,7 +56,7 @@ type Config struct {
 	CopyPerToken time.Duration
 
 	// ByPrice: cells are restored, and copied as they are evicted, only where that is predicted to be quicker than
-	// computing them (sched.Prices); else always.
+	// computing them (price.Prices); else always.
 	ByPrice bool
 
 	Draft DraftConfig // of the draft model

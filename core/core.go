@@ -11,6 +11,7 @@ import (
 	"github.com/uma-serve/uma-serve/model/toolcall"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/price"
 	"github.com/uma-serve/uma-serve/spec"
 )
 
@@ -71,7 +72,7 @@ type stored struct {
 	ingesting   *restore   // the thought whose cells are in ingestSeq; nil: none
 	left        time.Duration
 	copyCost    float64 // nanoseconds a token, moving average
-	prices      sched.Prices
+	prices      price.Prices
 }
 
 // New makes an idle server.

@@ -4,13 +4,13 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/kvsnap"
-	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/price"
 )
 
-// sched.Prices decides whether stored cells are restored or computed again, and whether evicted ones are copied out.
+// price.Prices decides whether stored cells are restored or computed again, and whether evicted ones are copied out.
 // This file asks it, and feeds it the measured restores.
 
-// storeOf returns the index of a tier outside the pool in sched.Prices.
+// storeOf returns the index of a tier outside the pool in price.Prices.
 func storeOf(t Tier) int { return int(t - Host) }
 
 // worthRestoring decides whether r waits for the tokens beyond position here of the first n, which a tier has, or
@@ -21,11 +21,11 @@ func (c *Core) worthRestoring(r *Request, tier Tier, from, here, n int) bool {
 	}
 	p := c.prices.Restore(storeOf(tier), n-from, c.sched.ComputeTime(here, n-here))
 	c.note(Note{Kind: Priced, Request: r, Tier: tier, N: n - here, Price: p})
-	return p.Way != sched.WayCompute
+	return p.Way != price.WayCompute
 }
 
 // Weigh compares restoring a prompt of n tokens from a tier with computing it; ok is false while either is unknown.
-func (c *Core) Weigh(tier Tier, n int) (p sched.Price, ok bool) {
+func (c *Core) Weigh(tier Tier, n int) (p price.Price, ok bool) {
 	if !c.cfg.ByPrice {
 		return p, false
 	}
@@ -41,7 +41,7 @@ func (c *Core) worthCopying(v *kvsnap.Victim) bool {
 	}
 	p := c.prices.Copy(storeOf(Host), n, c.cost(n), c.sched.ComputeTime(v.From, n))
 	c.note(Note{Kind: Priced, Tier: Host, N: n, Price: p})
-	return p.Way != sched.WayDiscard
+	return p.Way != price.WayDiscard
 }
 
 // restoreTook learns from a restore that has ended.

@@ -10,6 +10,7 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sampler"
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/price"
 	"github.com/uma-serve/uma-serve/spec"
 )
 
@@ -316,7 +317,7 @@ type Note struct {
 	Match   kvsnap.Match
 	Entry   uint64
 	Took    time.Duration
-	Price   sched.Price
+	Price   price.Price
 
 	Source   spec.Source
 	Accepted int

@@ -21,12 +21,14 @@ import (
 // the cluster gets what it lacks.
 func TestFabricCluster(t *testing.T) {
 	t.Run("stopped", func(t *testing.T) {
+		t.Parallel()
 		clusterTest(t, "127.0.0.1", "", func(s *redistest.Server) func() {
 			s.Signal(syscall.SIGSTOP)
 			return func() { s.Signal(syscall.SIGCONT) }
 		})
 	})
 	t.Run("namespace", func(t *testing.T) {
+		t.Parallel()
 		n := newNamespace(t)
 		clusterTest(t, n.near, n.name, func(*redistest.Server) func() {
 			n.ip("link", "set", n.link, "down")

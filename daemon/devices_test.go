@@ -12,7 +12,7 @@ func TestDeviceGraphs(t *testing.T) {
 	for devices, want := range map[uint32]bool{1: false, 3: true} {
 		r := serve(t, fake.Config{Devices: devices})
 		c := r.dial()
-		if a := r.ask(c, nil); a.err != nil {
+		if a := r.ask(c, func(q *wire.Request) { q.MaxTokens = 20 }); a.err != nil {
 			t.Fatal(a.err)
 		}
 		if got := r.counter("device_graphs_total"); (got > 0) != want {

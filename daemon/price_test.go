@@ -12,7 +12,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/runtime/fake"
-	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/price"
 )
 
 // priced serves an engine of which each prompt token takes a millisecond, with prices.
@@ -135,12 +135,12 @@ func TestSlowFabricIsNotWaitedFor(t *testing.T) {
 func TestPricedSeries(t *testing.T) {
 	m := metrics.New(metrics.Build{})
 	for tier := metrics.Host; tier <= metrics.Fabric; tier++ {
-		for way := sched.WayRestore; way <= sched.WayCompute; way++ {
+		for way := price.WayRestore; way <= price.WayCompute; way++ {
 			m.Priced(tier, int(way))
 		}
 	}
-	m.Priced(metrics.Host, int(sched.WayCopy))
-	m.Priced(metrics.Host, int(sched.WayDiscard))
+	m.Priced(metrics.Host, int(price.WayCopy))
+	m.Priced(metrics.Host, int(price.WayDiscard))
 	n := 0
 	m.Visit(func(s metrics.Series) {
 		if s.Key != "kv_priced_total" {

@@ -65,7 +65,7 @@ func TestSamplingFieldsReachTheModel(t *testing.T) {
 				0.25, 2
 		}, func(a answer) bool { return a.text == "one, two, three" }},
 	} {
-		if a := r.ask(c, k.edit); a.err != nil || !k.ok(a) {
+		if a := r.ask(c, func(q *wire.Request) { q.MaxTokens = 60; k.edit(q) }); a.err != nil || !k.ok(a) {
 			t.Errorf("%s: think %q, text %q, %+v, %v", k.name, a.think, a.text, a.eos, a.err)
 		}
 	}

@@ -126,7 +126,8 @@ func TestBurstOverTheLimit(t *testing.T) {
 }
 
 // TestRefusalWithoutDescriptors: clients that come when no descriptor is left are told so in their protocol, more of
-// them than descriptors are reserved, and are counted.
+// them than descriptors are reserved, and are counted. The first ones do not close their connections: the others wait
+// until closeWithin has passed.
 func TestRefusalWithoutDescriptors(t *testing.T) {
 	l, _ := echoServer(t, Config{})
 	web(t, l)
@@ -170,6 +171,9 @@ func TestRefusalWithoutDescriptors(t *testing.T) {
 		if !strings.Contains(string(got), kinds[i%3].want) ||
 			!strings.Contains(string(got), "no file descriptor left") {
 			t.Errorf("client %d reads %q", i, got)
+		}
+		if i >= reserved {
+			unix.Shutdown(fd, unix.SHUT_RDWR)
 		}
 	}
 	if r := l.Stats().Refused[NoDescriptor].Load(); r != n {

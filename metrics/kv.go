@@ -92,7 +92,7 @@ func (m *Metrics) Lookup(tier Tier, cached int) {
 // Restored counts a restore from a tier. took is the time from the request to the last cell.
 func (m *Metrics) Restored(tier Tier, d time.Duration) { m.restores[tier].Observe(d) }
 
-// Priced counts a decision about cells that tier has or may get; way is sched.Way. One goroutine.
+// Priced counts a decision about cells that tier has or may get; way is price.Way. One goroutine.
 func (m *Metrics) Priced(tier Tier, way int) {
 	i := 3*int(tier-Host) + way - 1
 	if way > 3 {

@@ -102,8 +102,8 @@
 //
 // # Time
 //
-// A cost model (Cost) learns from each EvStep how long a Decode takes. It runs under every policy, its state can be
-// saved (Scheduler.Cost, Config.Cost), and the plan has its prediction. meridian sizes a step by it: see
+// A cost model (package cost) learns from each EvStep how long a Decode takes. It runs under every policy, its state
+// can be saved (Scheduler.Cost, Config.Cost), and the plan has its prediction. meridian sizes a step by it: see
 // policy_meridian.go. EvThreads tells of another number of compute threads, for which the model keeps other
 // coefficients: they need not be learned again. Every product is rounded before it is added (mul), so that a trace
 // replays to the same plans on every architecture.
@@ -141,9 +141,10 @@
 //	solo.go          the length of steps that no answer waits for
 //	together.go      when prompts that arrived together wait for each other's first token
 //	speculate.go     how many guessed tokens a step computes; draft.go has those of a draft model
-//	cost.go          how long a step takes; cost_threads.go after a change of the number of threads
+//	cost/            how long a step takes, also after a change of the number of threads
+//	price.go         how long computing a part of a prompt would take
 //	mix.go           how many passes a step with several mixes of adapters takes
-//	price.go         whether stored cells are restored or computed, evicted ones copied or discarded
+//	price/           whether stored cells are restored or computed, evicted ones copied or discarded
 //	outlook.go       what other engines on the device hear
 //	trace.go         recordings: their lines follow from the tags of Spec, Config and the events
 //	threads/         how many compute threads a step uses

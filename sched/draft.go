@@ -1,6 +1,10 @@
 package sched
 
-import "time"
+import (
+	"time"
+
+	"github.com/uma-serve/uma-serve/sched/cost"
+)
 
 // A draft model is a small model with the same vocabulary. It guesses the tokens that follow any history, one after the
 // other, before Decode; they are compared with what is sampled like other guesses. It has a price that other guesses
@@ -44,12 +48,12 @@ const (
 // drafts is the scheduler's state of the draft model: its cost model, its part of the newest batch, and the budget of
 // trials.
 type drafts struct {
-	cost  costModel
-	load  load    // what it computes before the newest batch; the zero value is nothing
-	depth int     // rounds in it
-	spare float64 // ms that trials may take
-	since int     // steps without its guesses since the newest trial
-	every int     // steps until the next trial, doubling from trialFirst to draftTrialEvery
+	cost  cost.Model
+	load  cost.Load // what it computes before the newest batch; the zero value is nothing
+	depth int       // rounds in it
+	spare float64   // ms that trials may take
+	since int       // steps without its guesses since the newest trial
+	every int       // steps until the next trial, doubling from trialFirst to draftTrialEvery
 	trial draftTrial
 	hold  int // see chooseStates
 }
@@ -66,7 +70,7 @@ type draftTrial struct {
 }
 
 func newDrafts() drafts {
-	return drafts{cost: newCostModel(&CostState{}), spare: draftTrialFirst, every: trialFirst, hold: statesHold}
+	return drafts{cost: cost.New(&cost.State{}), spare: draftTrialFirst, every: trialFirst, hold: statesHold}
 }
 
 // settle takes off the budget what the newest batch took longer for a trial than was planned: its own rows, and the
@@ -87,41 +91,30 @@ func (d *drafts) settle(took, drafting, predicted time.Duration) {
 
 // observe learns from the draft model's part of a step.
 func (d *drafts) observe(took time.Duration) {
-	if took > 0 && !d.load.none() {
-		d.cost.observe(d.load, took, false)
+	if took > 0 && !d.load.None() {
+		d.cost.Observe(d.load, took, false)
 	}
 }
 
-func (l load) none() bool { return l.prefill+l.decode == 0 }
-
 // predict returns how many milliseconds the draft model takes for l.
-func (d *drafts) predict(l load) float64 {
-	if l.none() {
+func (d *drafts) predict(l cost.Load) float64 {
+	if l.None() {
 		return 0
 	}
-	return d.cost.predict(l)
+	return d.cost.Predict(l)
 }
 
 // upper returns the time in milliseconds that l stays below in about 95 of 100 cases.
-func (d *drafts) upper(l load) float64 {
-	if l.none() {
+func (d *drafts) upper(l cost.Load) float64 {
+	if l.None() {
 		return 0
 	}
-	return d.cost.upper(l)
-}
-
-// assume sets m's coefficients to a share of other's, each with a standard deviation of half its value.
-func (m *costModel) assume(other *costModel, share float64) {
-	for i := range m.theta {
-		m.theta[i] = min(mul(other.theta[i], share), 1e9)
-		m.uncorrelated(i, max(mul(m.theta[i], m.theta[i])/4, 1e-6))
-	}
-	m.bound()
+	return d.cost.Upper(l)
 }
 
 // fed returns l with n more tokens of r's history, from the first one that the draft model lacks on. With guess the
 // last of them is a row: its output is the first guess.
-func (l load) fed(r *request, n int, guess bool) load {
+func fed(l cost.Load, r *request, n int, guess bool) cost.Load {
 	if n == 0 {
 		return l
 	}
@@ -129,20 +122,20 @@ func (l load) fed(r *request, n int, guess bool) load {
 	if guess {
 		rows = 1
 	}
-	l.prefill += float64(n - rows)
-	l.decode += float64(rows)
-	l.attended += attended(r.history()-r.lag, n)
-	l.read += float64(r.history() - r.lag + n)
+	l.Prefill += float64(n - rows)
+	l.Decode += float64(rows)
+	l.Attended += cost.Attended(r.history()-r.lag, n)
+	l.Read += float64(r.history() - r.lag + n)
 	return l
 }
 
-// guess returns l with the row of r's next guess behind n guesses. The first guess is the output of the history's last
-// token, computed with those before it that the draft model lacks.
-func (l load) guess(r *request, n int) load {
+// guessed returns l with the row of r's next guess behind n guesses. The first guess is the output of the history's
+// last token, computed with those before it that the draft model lacks.
+func guessed(l cost.Load, r *request, n int) cost.Load {
 	if n == 0 {
-		return l.fed(r, r.lag, true)
+		return fed(l, r, r.lag, true)
 	}
-	l.slice(SliceDecode, r.history()+n-1, 1)
+	l.AddRows(r.history()+n-1, 1)
 	return l
 }
 
@@ -232,7 +225,7 @@ func (s *Scheduler) chooseDrafts(b *batcher, p *guessStep) {
 // trialPrice returns the time in milliseconds of a trial for c's request: the time predicted for its rows and the draft
 // model's, and what earlier trials took longer than that.
 func (s *Scheduler) trialPrice(b *batcher, c *guessRow) float64 {
-	row := s.cost.predict(s.withGuess(b, c)) - s.cost.predict(b.load) + s.draftRow(s.batch[c.i], 1)
+	row := s.cost.Predict(s.withGuess(b, c)) - s.cost.Predict(b.load) + s.draftRow(s.batch[c.i], 1)
 	return mul(trialRows, row) + s.drafts.trial.over
 }
 
@@ -248,7 +241,7 @@ func (d *drafts) without(step float64) {
 func (s *Scheduler) draftPays(b *batcher, p *guessStep, c *guessRow, able, most int) (chance, saves float64,
 	pays bool) {
 	r := s.batch[c.i]
-	row := s.cost.predict(s.withGuess(b, c)) - s.cost.predict(b.load)
+	row := s.cost.Predict(s.withGuess(b, c)) - s.cost.Predict(b.load)
 	chance = s.sureChance(r, DraftGrade)
 	value, took := best(p, c.value, c.chance, row, r.offer)
 	with, withTook := best(p, mul(r.worth(), chance), chance, row+s.draftRow(r, able), most)
@@ -263,13 +256,13 @@ func (c *guessRow) draft(r *request, chance float64) {
 
 // draftRow returns the time in milliseconds of one guess of the draft model for r in a round of n guesses.
 func (s *Scheduler) draftRow(r *request, n int) float64 {
-	fixed := s.drafts.cost.predict(load{})
-	return s.drafts.cost.predict(load{}.guess(r, 1)) - fixed + fixed/float64(n)
+	fixed := s.drafts.cost.Predict(cost.Load{})
+	return s.drafts.cost.Predict(guessed(cost.Load{}, r, 1)) - fixed + fixed/float64(n)
 }
 
 // catchUp returns the time in milliseconds that the draft model takes for the tokens of r's history that it lacks.
 func (s *Scheduler) catchUp(r *request) float64 {
-	return s.drafts.cost.predict(load{}.fed(r, r.lag, false))
+	return s.drafts.cost.Predict(fed(cost.Load{}, r, r.lag, false))
 }
 
 // best returns the value and the time of the step with the number of guesses of one request, at most most, that yields
@@ -290,7 +283,7 @@ func best(p *guessStep, first, chance, price float64, most int) (value, took flo
 // draftRound is one more guess of the draft model for each of the marked requests.
 type draftRound struct {
 	rows         int
-	batch, draft load // with it
+	batch, draft cost.Load // with it
 	rate         float64
 	forced       bool // it is part of a trial
 }
@@ -300,9 +293,9 @@ func (s *Scheduler) draftRound(b *batcher, p *guessStep) draftRound {
 	g, d := &s.guesses, &s.drafts
 	out := draftRound{batch: b.load, draft: d.load}
 	if d.depth > 0 {
-		out.draft.more++
+		out.draft.More++
 	}
-	value, took := 0.0, d.cost.predict(load{}) // of the Decode itself, then of its rows too
+	value, took := 0.0, d.cost.Predict(cost.Load{}) // of the Decode itself, then of its rows too
 	for k := range g.open {
 		c := &g.open[k]
 		c.take = false
@@ -312,11 +305,11 @@ func (s *Scheduler) draftRound(b *batcher, p *guessStep) draftRound {
 		}
 		forced := c.n < c.forced
 		row := out.batch
-		row.extend(SliceDecode, s.plan.Batch[c.i].Start+s.plan.Batch[c.i].N, 1)
-		draft := out.draft.guess(r, c.n)
-		price := mul(s.cost.predict(row)-s.cost.predict(out.batch), s.again(c)) + d.cost.predict(draft) -
-			d.cost.predict(out.draft)
-		if draft.prefill+draft.decode > float64(s.cfg.DraftBatch) && d.depth == 0 ||
+		row.ExtendRows(s.plan.Batch[c.i].Start+s.plan.Batch[c.i].N, 1)
+		draft := guessed(out.draft, r, c.n)
+		price := mul(s.cost.Predict(row)-s.cost.Predict(out.batch), s.again(c)) + d.cost.Predict(draft) -
+			d.cost.Predict(out.draft)
+		if draft.Prefill+draft.Decode > float64(s.cfg.DraftBatch) && d.depth == 0 ||
 			!forced && (c.forced > 0 || c.value < mul(p.fast(), price)) {
 			continue
 		}
@@ -358,20 +351,20 @@ func (s *Scheduler) feedDrafts(b *batcher, p *guessStep) {
 		return
 	}
 	g, d := &s.guesses, &s.drafts
-	left := min(p.left-mul(s.cost.predict(b.load), s.cost.margin())-d.upper(d.load), p.step)
+	left := min(p.left-mul(s.cost.Predict(b.load), s.cost.Margin())-d.upper(d.load), p.step)
 	for k := range g.open {
 		c := &g.open[k]
 		r := s.batch[c.i]
 		if !r.feeding || r.draft == 0 {
 			continue
 		}
-		most := min(r.lag, s.cfg.DraftBatch-int(d.load.prefill+d.load.decode))
-		n := d.cost.chunk(d.upper(d.load)+left, d.load, r.history()-r.lag, most, d.cost.upper)
+		most := min(r.lag, s.cfg.DraftBatch-int(d.load.Prefill+d.load.Decode))
+		n := d.cost.Chunk(d.upper(d.load)+left, d.load, r.history()-r.lag, most, d.cost.Upper)
 		if n <= 0 {
 			c.why = ReasonDraftTarget
 			continue
 		}
-		l := d.load.fed(r, n, false)
+		l := fed(d.load, r, n, false)
 		left -= d.upper(l) - d.upper(d.load)
 		d.load = l
 		s.plan.Batch[c.i].Feed = n

@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/internal/invariants"
+	"github.com/uma-serve/uma-serve/sched/cost"
 )
 
 // drafter drives a scheduler with a draft model, of which a Decode costs draft milliseconds. Its guesses come true with
 // chance; nothing else is guessed.
 type drafter struct {
 	*guesser
-	draft func(l load) float64
+	draft func(l cost.Load) float64
 	lag   map[ReqID]int
 	last  map[ReqID]int // history at the newest Feed with guesses, plus the guesses that it computed
 
@@ -30,7 +31,7 @@ type drafter struct {
 func newDrafter(t testing.TB, cfg Config, n, prompt int) *drafter {
 	cfg.DraftBatch = 512
 	d := &drafter{guesser: newGuesser(t, cfg, n), lag: map[ReqID]int{}, last: map[ReqID]int{}, known: map[ReqID]int{},
-		draft: func(l load) float64 { return (1+l.more)*0.8 + 0.03*l.prefill + 0.1*l.decode }}
+		draft: func(l cost.Load) float64 { return (1+l.More)*0.8 + 0.03*l.Prefill + 0.1*l.Decode }}
 	for i := range d.events.Arrivals {
 		d.events.Arrivals[i].Prompt = prompt
 	}
@@ -52,7 +53,7 @@ func (d *drafter) step() {
 	for i := range plan.Batch {
 		at += Attended(plan.Batch[i].Start, plan.Batch[i].N)
 	}
-	if l := d.s.drafts.load; !l.none() {
+	if l := d.s.drafts.load; !l.None() {
 		drafting = time.Duration(d.draft(l) * noise * 1e6)
 	}
 	took := time.Duration(d.cost(plan.Tokens, at) * noise * 1e6)
@@ -174,7 +175,7 @@ func TestDraftModelBecomesUseful(t *testing.T) {
 func TestDearDraftModel(t *testing.T) {
 	d := newDrafter(t, Config{DraftCost: 1}, 1, 100)
 	d.chance = func(ReqID) float64 { return 1 }
-	d.draft = func(l load) float64 { return d.cost(int(l.prefill+l.decode), 0) + 8*l.more }
+	d.draft = func(l cost.Load) float64 { return d.cost(int(l.Prefill+l.Decode), 0) + 8*l.More }
 	d.run(300)
 	d.run(2000)
 	if share := d.drafting.Seconds() / d.busy.Seconds(); share > 0.02 {
@@ -208,14 +209,14 @@ func TestCatchingUpIsPaidFor(t *testing.T) {
 func TestDraftRoundsAreShared(t *testing.T) {
 	d := newDrafter(t, Config{}, 6, 50)
 	d.cost = func(rows int, _ float64) float64 { return 20 + 0.3*float64(rows) }
-	d.draft = func(l load) float64 { return (1+l.more)*5 + 0.05*(l.prefill+l.decode) }
+	d.draft = func(l cost.Load) float64 { return (1+l.More)*5 + 0.05*(l.Prefill+l.Decode) }
 	d.chance = func(ReqID) float64 { return 0.8 }
 	d.run(400)
 	d.run(200)
 	if d.guessed < 6*100 {
 		x, _ := d.s.Guessing(1)
 		t.Errorf("%d guesses in 200 steps of 6 streams; the reasons are %v, a chance is %.2f; the draft model: %+v",
-			d.guessed, d.reasons, x.Chance, d.s.drafts.cost.cost())
+			d.guessed, d.reasons, x.Chance, d.s.drafts.cost.Cost())
 	}
 }
 
@@ -241,7 +242,7 @@ func TestTextsGoBeforeTheDraftModel(t *testing.T) {
 		sl := &plan.Batch[0]
 		took := time.Duration(d.cost(plan.Tokens, 0) * 1e6)
 		drafting := time.Duration(0)
-		if l := d.s.drafts.load; !l.none() {
+		if l := d.s.drafts.load; !l.None() {
 			drafting = time.Duration(d.draft(l) * 1e6)
 			d.drafting += drafting
 		}
@@ -338,7 +339,7 @@ func TestRandomDrafts(t *testing.T) {
 		d := newDrafter(t, Config{}, 1+rng.IntN(8), 1+rng.IntN(600))
 		a, b, c, p := rng.Float64()*10, rng.Float64(), rng.Float64()*4, rng.Float64()
 		d.cost = func(rows int, _ float64) float64 { return 0.2 + a + b*float64(rows) }
-		d.draft = func(l load) float64 { return 0.05 + (1+l.more)*c + 0.3*b*(l.prefill+l.decode) }
+		d.draft = func(l cost.Load) float64 { return 0.05 + (1+l.More)*c + 0.3*b*(l.Prefill+l.Decode) }
 		d.chance = func(id ReqID) float64 { return p }
 		for range 120 {
 			d.step()

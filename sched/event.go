@@ -236,10 +236,10 @@ func (s *Scheduler) outcome(e *EvStep) {
 		s.tick.add(float64(e.Took), 0.2)
 		s.policy.observe(&s.plan, e.Took)
 		if s.guesses.trial {
-			s.cost.streak = 0 // a step of unusual shape says nothing about the machine's speed
+			s.cost.EndStreak() // a step of unusual shape says nothing about the machine's speed
 		}
 		s.drafts.settle(e.Took, e.Drafting, s.plan.Predicted)
-		s.observeCost(e)
+		s.cost.ObserveAt(int64(s.now), s.batcher.load, e.Took, s.plan.DecodeTokens > 0 && s.plan.PrefillTokens > 0)
 		s.observeGap(e.Took + e.Drafting)
 		s.learnPrice(e.Took)
 		if n := s.plan.PrefillTokens; n > 0 || s.plan.PrefillHeld {
@@ -286,13 +286,23 @@ func (s *Scheduler) outcome(e *EvStep) {
 	}
 }
 
+// onThreads takes EvThreads.
+func (s *Scheduler) onThreads(e *EvThreads) {
+	if e.Threads < 1 || e.Threads > MaxThreads {
+		panic(fmt.Sprintf("sched: EvThreads with %d threads; they must be 1…%d", e.Threads, MaxThreads))
+	}
+	if before := s.cost.Switch(int64(s.now), e.Threads, e.Disturbed); before != 0 && before != e.Threads {
+		s.drafts.cost.ForThreads(before, e.Threads)
+	}
+}
+
 // tooLate takes a step that was given up.
 func (s *Scheduler) tooLate(e *EvStep) {
 	if s.plan.Bound == (Bound{}) {
 		panic("sched: EvStep with outcome late, and the plan has no Bound")
 	}
 	s.lateCredit -= lateEvery
-	s.missedCost(s.plan.Bound.Limit)
+	s.cost.MissAt(int64(s.now), s.batcher.load, s.plan.Bound.Limit)
 	// The time is lost to the prompts, whose pace forecasts use.
 	s.rate.observe(0, float64(e.Took)+s.overhead.value+float64(s.waited))
 	for i, r := range s.batch {

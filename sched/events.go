@@ -160,6 +160,9 @@ type EvThreads struct {
 	Disturbed bool `words:"disturbed"`
 }
 
+// MaxThreads is the most compute threads that the scheduler is told of.
+const MaxThreads = 1 << 16
+
 // The others exist with Config.Prefix only.
 
 // EvStarted answers a Plan.Start: the request has its sequence.

@@ -3,6 +3,8 @@ package sched
 import (
 	"testing"
 	"time"
+
+	"github.com/uma-serve/uma-serve/sched/cost"
 )
 
 // newHeaded is newDrafter with a head, whose states are kept where the plan says so. A step of another shape than the
@@ -11,7 +13,7 @@ func newHeaded(t testing.TB, cfg Config, n, prompt int) *drafter {
 	cfg.DraftStates = true
 	d := newDrafter(t, cfg, n, prompt)
 	d.build = 2 * time.Millisecond
-	d.draft = func(l load) float64 { return (1+l.more)*2.5 + 0.03*l.prefill + 0.1*l.decode }
+	d.draft = func(l cost.Load) float64 { return (1+l.More)*2.5 + 0.03*l.Prefill + 0.1*l.Decode }
 	return d
 }
 

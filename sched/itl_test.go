@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/uma-serve/uma-serve/sched/cost"
 )
 
 // storm is a machine on which chats run while clients send long prompts, as `make bench-storm` does.
@@ -115,14 +117,14 @@ func (st storm) run(t interface {
 			}
 			continue
 		}
-		var l load
+		var l cost.Load
 		passes := map[uint8]bool{}
 		for _, sl := range plan.Batch {
-			l.slice(sl.Kind, sl.Start, sl.N)
+			addSlice(&l, sl.Kind, sl.Start, sl.N)
 			passes[mixOf[sl.Req]] = true
 		}
-		l.more = float64(len(passes) - 1)
-		took := st.machine.took(l)
+		l.More = float64(len(passes) - 1)
+		took := st.machine.Took(l)
 		if st.interrupted > 0 && rng.IntN(st.interrupted) == 0 {
 			took = took * 8 / 5
 		}
@@ -182,9 +184,9 @@ func (st storm) run(t interface {
 // two chats run while four clients send prompts of 1,500 tokens back to back. The share of the prompt throughput is of
 // what stock reaches on the same machine. The fifth tokens are those of all seeds: a run has too few newcomers.
 func TestITLTarget(t *testing.T) {
-	kernels := func(l load) float64 {
+	kernels := func(l cost.Load) float64 {
 		// Micro-batch kernels: fewer than 8 rows are computed one by one, from 32 on it is a fifth cheaper.
-		switch n := l.prefill + l.decode; {
+		switch n := l.Prefill + l.Decode; {
 		case n < 8:
 			return 1.12
 		case n >= 32:
@@ -195,7 +197,7 @@ func TestITLTarget(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		sigma float64
-		bumps func(load) float64
+		bumps func(cost.Load) float64
 		storm
 		share50, share100 float64
 	}{
@@ -206,9 +208,9 @@ func TestITLTarget(t *testing.T) {
 		{name: "interactive clients", sigma: 0.05, storm: storm{class: Interactive}, share50: 0.63, share100: 0.76},
 		{name: "slower for a while", sigma: 0.05, share50: 0.4, share100: 0.6,
 			storm: storm{change: func(now Instant, m *machine) {
-				m.speed = 1
+				m.Speed = 1
 				if sec := now / 1e9; sec >= 20 && sec < 40 {
-					m.speed = 1.6
+					m.Speed = 1.6
 				}
 			}}},
 	} {
@@ -224,7 +226,7 @@ func TestITLTarget(t *testing.T) {
 				st := base
 				st.policy, st.target, st.clients = policy, target, clients
 				st.machine = priceMachine(seed, c.sigma)
-				st.machine.bumps = c.bumps
+				st.machine.Bumps = c.bumps
 				return st.run(t)
 			}
 			stock, solo := on("stock", 0, 4), on("meridian", 0, 0)
@@ -313,9 +315,9 @@ func TestLateStepsInASlowdown(t *testing.T) {
 				return storm{policy: "meridian", target: 100 * time.Millisecond, machine: priceMachine(seed, 0.05),
 					chats: 2, clients: 4, class: Background, batch: 2048, duration: 62 * time.Second,
 					cold: 2 * time.Second, givesUp: givesUp, change: func(now Instant, m *machine) {
-						m.speed = 1
+						m.Speed = 1
 						if sec := now / 1e9; sec%10 >= 7 {
-							m.speed = slower
+							m.Speed = slower
 						}
 					}}.run(t)
 			}
@@ -400,7 +402,7 @@ func TestITLTargetAnywhere(t *testing.T) {
 		m.Cost = Cost{A: exp(0.5, 20, "a"), B: exp(0.01, 5, "b"), C: exp(0.05, 8, "c")}
 		// At the end of a prompt a token costs up to four times what it does at its begin.
 		m.D = m.B * rapid.Float64Range(0, 3.0/1500).Draw(t, "d")
-		plain := m.mean(mixed(2, 120, 0, 0))
+		plain := m.Mean(mixed(2, 120, 0, 0))
 		target := max(plain*rapid.Float64Range(3, 20).Draw(t, "target"), 2)
 		// One token more must not miss the target.
 		target = max(target, plain+4*(m.B+m.D*1500))
@@ -415,7 +417,7 @@ func TestITLTargetAnywhere(t *testing.T) {
 		left := (1 - plain/target) * 1000 / (m.B + m.D*750 + 3*m.C/1500)
 		if p95 > 1.01*target || r.prefill < 0.5*left && r.prefill < 0.5*2000*1000/target {
 			t.Fatalf("%+v, noise %.2f, plain %.2f ms, target %.2f ms: p95 %.2f, worst %.2f ms; prompts %.0f/s of "+
-				"%.0f; %+v", m.Cost, m.sigma, plain, target, p95, r.worst, r.prefill, left, r.cost)
+				"%.0f; %+v", m.Cost, m.Sigma, plain, target, p95, r.worst, r.prefill, left, r.cost)
 		}
 	})
 }

@@ -1,6 +1,10 @@
 package sched
 
-import "time"
+import (
+	"time"
+
+	"github.com/uma-serve/uma-serve/sched/cost"
+)
 
 // Outlook describes this engine's answers to the other engines on the same device: when they are due, and the duration
 // of a step of them. The zero value is that of a scheduler without answers.
@@ -22,7 +26,7 @@ type Outlook struct {
 // when Config.ThinkFloor does.
 func (s *Scheduler) Outlook() Outlook {
 	o := Outlook{Background: true}
-	var answers load
+	var answers cost.Load
 	var prompt *request
 	for _, r := range s.running {
 		if r.paused {
@@ -35,7 +39,7 @@ func (s *Scheduler) Outlook() Outlook {
 			}
 			continue
 		}
-		answers.slice(SliceDecode, r.computed, 1)
+		answers.AddRows(r.computed, 1)
 		// Without a token in this batch it is due by its newest one; Target has the answers with one.
 		if target := s.dueAfter(r); r.lastStep != s.step && target > 0 && r.emitted {
 			if due := r.lastEmit.Add(target); o.Due == 0 || due < o.Due {
@@ -51,13 +55,13 @@ func (s *Scheduler) Outlook() Outlook {
 			o.Target = target
 		}
 	}
-	answers.more = passes(s.running)
-	if answers.decode > 0 {
-		o.Step = time.Duration(s.cost.upper(answers) * 1e6)
+	answers.More = passes(s.running)
+	if answers.Decode > 0 {
+		o.Step = time.Duration(s.cost.Upper(answers) * 1e6)
 	}
-	if o.Least = o.Step; prompt != nil && answers.decode == 0 {
-		answers.slice(SlicePrefill, prompt.computed, min(prompt.left(), s.cfg.MinPrefill))
-		o.Least = time.Duration(s.cost.upper(answers) * 1e6)
+	if o.Least = o.Step; prompt != nil && answers.Decode == 0 {
+		answers.AddPrompt(prompt.computed, min(prompt.left(), s.cfg.MinPrefill))
+		o.Least = time.Duration(s.cost.Upper(answers) * 1e6)
 	}
 	return o
 }
@@ -72,9 +76,9 @@ func (s *Scheduler) dueAfter(r *request) time.Duration {
 
 // othersLeave returns the largest chunk of at most most prompt tokens from position start on that fits beside base into
 // the time that other engines leave (EvLimit); at least Config.MinPrefill. It is for policies that do not predict.
-func (s *Scheduler) othersLeave(base load, start, most int) int {
+func (s *Scheduler) othersLeave(base cost.Load, start, most int) int {
 	if s.limit == 0 {
 		return most
 	}
-	return max(s.cost.fits(s.limitMs(), base, start, most), min(most, s.cfg.MinPrefill))
+	return max(s.cost.Fits(s.limitMs(), base, start, most), min(most, s.cfg.MinPrefill))
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/uma-serve/uma-serve/sched/cost"
 )
 
 // policy decides what a step computes and in which order requests start. Everything else (states, sequences, cells,
@@ -45,7 +47,7 @@ type batcher struct {
 	rows     int             // logits rows of prompt tokens so far
 	outputs  int             // rows of prompts whose every row has an output that the batch has room for
 	prompts  [NumClasses]int // prompt tokens of each class so far
-	load     load
+	load     cost.Load
 	waits    bool // a prompt waits for a step with more room than this one has for its kind
 }
 
@@ -132,7 +134,7 @@ func (b *batcher) fork(r *request) {
 	p.Batch = append(p.Batch, Slice{Req: r.id, Seq: -1, Start: r.computed, N: n, Row: p.Tokens - 1, Kind: SliceProbe,
 		Reason: why})
 	s.batch = append(s.batch, nil)
-	b.load.slice(SliceProbe, r.computed, n)
+	b.load.AddRows(r.computed, n)
 	b.left -= n
 	b.cells -= n
 }
@@ -211,7 +213,7 @@ func (b *batcher) add(r *request, n int, kind SliceKind, why Reason) {
 	}
 	p.Batch = append(p.Batch, sl)
 	s.batch = append(s.batch, r)
-	b.load.slice(kind, r.computed, n)
+	addSlice(&b.load, kind, r.computed, n)
 	s.count[why]++
 	r.reason = why
 	r.log.add(s.now, why, n)
@@ -279,6 +281,15 @@ func (b *batcher) cut() Reason {
 		}
 	}
 	return ReasonNone
+}
+
+// addSlice adds n tokens of a slice from position start on to l.
+func addSlice(l *cost.Load, kind SliceKind, start, n int) {
+	if kind == SlicePrefill {
+		l.AddPrompt(start, n)
+	} else {
+		l.AddRows(start, n)
+	}
 }
 
 func cmp[T uint64 | int64 | Instant](a, b T) int {

@@ -91,7 +91,7 @@ func (p *meridian) fill(b *batcher) {
 		if len(p.pre) > 0 {
 			share = thinkShare
 		}
-		now := s.cost.upper(b.load)
+		now := s.cost.Upper(b.load)
 		waiting = p.thoughts(b, rows, now+mul(share, max(0, budget.ms-now)), budget.bounded)
 	}
 	// Rules 3 to 6.
@@ -129,7 +129,7 @@ func (p *meridian) fill(b *batcher) {
 // ones leave none of the batch's rows, those that are due by Config.ThinkFloor take turns with them.
 func (p *meridian) apart(rows int) (first, yielding []*request) {
 	hasTarget := func(r *request) bool { return p.s.itlTarget(r) > 0 }
-	if p.s.cost.steps < learnedSteps || !slices.ContainsFunc(p.out, hasTarget) {
+	if p.s.cost.Steps() < learnedSteps || !slices.ContainsFunc(p.out, hasTarget) {
 		return p.out, nil
 	}
 	n := 0
@@ -162,7 +162,7 @@ func (p *meridian) thoughts(b *batcher, rows int, ms float64, bounded bool) (wai
 		// No answer of the step has a target that a row could break.
 		case !bounded:
 			return true
-		case b.s.cost.steps < learnedSteps:
+		case b.s.cost.Steps() < learnedSteps:
 			return i < int(math.Ceil(p.cfg.ThinkMultiplier*float64(len(p.out))))
 		}
 		return p.rowFits(b, r, ms)
@@ -215,9 +215,9 @@ func (p *meridian) inTurn(b *batcher, order []*request, rows int, why, late Reas
 // rowFits reports whether the batch with r's next token stays below ms.
 func (p *predictive) rowFits(b *batcher, r *request, ms float64) bool {
 	l := b.load
-	l.slice(SliceDecode, r.computed, 1)
+	l.AddRows(r.computed, 1)
 	if r.probe > 0 {
-		l.slice(SliceProbe, r.computed, r.probe)
+		l.AddRows(r.computed, r.probe)
 	}
-	return p.s.cost.upper(l) <= ms
+	return p.s.cost.Upper(l) <= ms
 }

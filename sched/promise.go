@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/uma-serve/uma-serve/sched/cost"
 )
 
 // Targets of requests (Spec.TargetTTFT, TargetTTOT, TargetITL) and the promise that a strict request asks for: it is
@@ -175,12 +177,12 @@ func (s *Scheduler) tightestPromise() time.Duration {
 // 100 cases; 0 = nothing was learned. Of the background answers that yield to a target, it has as many as give each its
 // token within Config.ThinkFloor, the longest ones.
 func (s *Scheduler) answerStep(e *EvArrive, target time.Duration) time.Duration {
-	if s.cost.steps < learnedSteps {
+	if s.cost.Steps() < learnedSteps {
 		return 0
 	}
-	l := load{more: passes(s.running)}
+	l := cost.Load{More: passes(s.running)}
 	if e != nil && e.Mix != 0 {
-		l.more++ // as if it were the first with its mix
+		l.More++ // as if it were the first with its mix
 	}
 	yielding, longest := 0, 0
 	for _, r := range s.running {
@@ -190,17 +192,17 @@ func (s *Scheduler) answerStep(e *EvArrive, target time.Duration) time.Duration 
 			yielding++
 			longest = max(longest, r.history())
 		default:
-			l.slice(SliceDecode, r.history(), 1)
+			l.AddRows(r.history(), 1)
 		}
 	}
 	share := float64(min(target, s.cfg.ThinkFloor)) / float64(s.cfg.ThinkFloor)
 	for range int(math.Ceil(share * float64(yielding))) {
-		l.slice(SliceDecode, longest, 1)
+		l.AddRows(longest, 1)
 	}
 	if e != nil {
-		l.slice(SliceDecode, e.Prompt, 1)
+		l.AddRows(e.Prompt, 1)
 	}
-	return time.Duration(s.cost.upper(l)*1e6 + s.overhead.value)
+	return time.Duration(s.cost.Upper(l)*1e6 + s.overhead.value)
 }
 
 // firstToken predicts when e would give its first token, counted from its arrival, and whether a promise given before
@@ -288,29 +290,29 @@ func (s *Scheduler) turnoverGap() float64 {
 	if s.turnover.gap.any || len(s.running) == 0 {
 		return s.turnover.gap.value
 	}
-	l := load{more: passes(s.running)}
+	l := cost.Load{More: passes(s.running)}
 	left := 0
 	for _, r := range s.running {
 		left += r.max - r.generated
-		l.slice(SliceDecode, r.history(), 1)
+		l.AddRows(r.history(), 1)
 	}
 	n := len(s.running)
-	return s.cost.predict(l) * 1e6 * float64(left) / float64(n*n)
+	return s.cost.Predict(l) * 1e6 * float64(left) / float64(n*n)
 }
 
 // promptPace returns the time of a prompt token in ns: at the pace of recent steps, or by the cost model if nothing
 // runs.
 func (s *Scheduler) promptPace() float64 {
-	if s.rate.tokens.any && (len(s.running) > 0 || s.cost.prompts == 0) {
+	if s.rate.tokens.any && (len(s.running) > 0 || s.cost.Prompts() == 0) {
 		return s.rate.ns.value / max(s.rate.tokens.value, 1e-3)
 	}
-	if s.cost.prompts == 0 {
+	if s.cost.Prompts() == 0 {
 		return 0
 	}
 	const n = 256
-	var l load
-	l.slice(SlicePrefill, 0, n)
-	return s.cost.predict(l) * 1e6 / n
+	var l cost.Load
+	l.AddPrompt(0, n)
+	return s.cost.Predict(l) * 1e6 / n
 }
 
 // toCompute returns the number of tokens of its history that r is expected to compute before its next token, at least

@@ -62,23 +62,23 @@ func (p *predictive) ownBudget(b *batcher, answers []*request) stepBudget {
 	}
 	over := p.s.overhead.value / 1e6
 	ms := float64(left)/1e6 - over
-	plain := p.s.cost.predict(b.load)
+	plain := p.s.cost.Predict(b.load)
 	switch t := float64(target)/1e6 - over; {
-	case p.s.cost.steps == 0:
+	case p.s.cost.Steps() == 0:
 	case plain > t:
 		p.infeasible = true
 	case plain < infeasibleClear*t:
 		p.infeasible = false
 	}
 	// Chunks are sized by upper, which includes the margin, so the limit below must include it too.
-	plain *= p.s.cost.margin()
+	plain *= p.s.cost.Margin()
 	// Rule 7 of meridian.
 	if p.infeasible {
 		ms = max(ms, infeasibleSlack*plain)
 	}
 	budget := stepBudget{most: ms, protectFirstTokens: begun, target: target, bounded: true}
-	if !p.infeasible && p.s.cost.steps > 0 {
-		budget.left, budget.alone = ms, mul(p.s.cost.answers(b.load), p.s.cost.margin())
+	if !p.infeasible && p.s.cost.Steps() > 0 {
+		budget.left, budget.alone = ms, mul(p.s.cost.Answers(b.load), p.s.cost.Margin())
 		ms = min(ms, max(enoughSteps*budget.alone, enoughShare*float64(target)/1e6))
 	}
 	budget.ms = ms
@@ -92,7 +92,7 @@ func (p *predictive) ownBudget(b *batcher, answers []*request) stepBudget {
 func (p *predictive) bound(budget *stepBudget) Bound {
 	s := p.s
 	s.lateCredit = min(s.lateCredit+1, lateMost*lateEvery)
-	if s.lateCredit < lateEvery || s.cost.steps < learnedSteps {
+	if s.lateCredit < lateEvery || s.cost.Steps() < learnedSteps {
 		return Bound{}
 	}
 	decide := budget.left - mul(lateSlower, budget.alone) - s.overhead.value/1e6
@@ -169,7 +169,7 @@ func (p *predictive) newFill(b *batcher, budget stepBudget) promptFill {
 		f.cutBy = ReasonPrefillOthers
 	}
 	if budget.bounded {
-		f.maxExtrapolation = max(f.minChunk, int(2*p.s.cost.largest))
+		f.maxExtrapolation = max(f.minChunk, int(2*p.s.cost.Largest()))
 		return f
 	}
 	f.cutBy, f.minChunk = ReasonPrefillTick, max(f.minChunk, 1)
@@ -177,9 +177,9 @@ func (p *predictive) newFill(b *batcher, budget stepBudget) promptFill {
 	f.budget.ms = p.s.soloMs(b.load, p.pre[0].computed)
 	all := b.load
 	for _, r := range p.pre {
-		all.slice(SlicePrefill, r.computed, r.left())
+		all.AddPrompt(r.computed, r.left())
 	}
-	if ms := p.s.cost.likely(all); ms <= restSlack*f.budget.ms {
+	if ms := p.s.cost.Likely(all); ms <= restSlack*f.budget.ms {
 		f.budget.ms = max(f.budget.ms, ms)
 	}
 	f.budget.most = f.budget.ms
@@ -265,9 +265,9 @@ func (f *promptFill) chunk(r *request, most int) (n int, reason Reason) {
 func (f *promptFill) first(r *request, n, most int, reason Reason) (int, Reason) {
 	least := min(f.minChunk, most)
 	if f.budget.bounded && n < least {
-		ms, cost := floorSlack*f.budget.most, &f.p.s.cost
-		without := cost.fitsLikely(ms, f.b.load, 0, least)
-		least = max(1, least-without+cost.fitsLikely(ms, f.b.load, r.computed, least))
+		ms, model := floorSlack*f.budget.most, &f.p.s.cost
+		without := model.FitsLikely(ms, f.b.load, 0, least)
+		least = max(1, least-without+model.FitsLikely(ms, f.b.load, r.computed, least))
 	}
 	switch {
 	case !f.budget.bounded:
@@ -284,9 +284,9 @@ func (f *promptFill) first(r *request, n, most int, reason Reason) (int, Reason)
 // fits returns how many of r's next tokens, at most most, keep the step within ms.
 func (f *promptFill) fits(ms float64, r *request, most int) int {
 	if f.budget.bounded || f.budget.others {
-		return f.p.s.cost.fits(ms, f.b.load, r.computed, most)
+		return f.p.s.cost.Fits(ms, f.b.load, r.computed, most)
 	}
-	return f.p.s.cost.fitsLikely(ms, f.b.load, r.computed, most)
+	return f.p.s.cost.FitsLikely(ms, f.b.load, r.computed, most)
 }
 
 // report records how the step came out for prompts.

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/uma-serve/uma-serve/sched/cost"
 	"github.com/uma-serve/uma-serve/sched/slo"
 )
 
@@ -261,11 +262,11 @@ func TestTraceRoundTrip(t *testing.T) {
 		MaxHeld: 2, DecodeReserve: -1, BackgroundEvery: time.Minute, PauseGrace: 1500 * time.Microsecond,
 		Prefix: true, ITLTarget: 50 * time.Millisecond, ThinkFloor: time.Second, ThinkMultiplier: 3.25, OutputSlots: 3,
 	}
-	m := newCostModel(&CostState{})
+	m := cost.New(&cost.State{})
 	for i := range 20 {
-		m.observe(mixed(i%3, 7*i, 11*i, i), time.Duration(1+i)*3456789, i%2 == 0)
+		m.Observe(mixed(i%3, 7*i, 11*i, i), time.Duration(1+i)*3456789, i%2 == 0)
 	}
-	cfg.Cost = m.state()
+	cfg.Cost = m.State()
 	events := []Event{
 		EvStep{Outcome: StepKVFull, Took: 29123457},
 		EvArrive{Req: 18446744073709551615,

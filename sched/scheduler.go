@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/internal/invariants"
+	"github.com/uma-serve/uma-serve/sched/cost"
 )
 
 // Scheduler decides what each decode step computes. Step is a function of New's arguments and of the (now, events)
@@ -69,8 +70,7 @@ type pool struct {
 
 // clockwork predicts how long steps take, and says what limits them.
 type clockwork struct {
-	cost       costModel // of the threads in use
-	threads    threadCosts
+	cost       cost.Threads
 	overhead   average // ns from a Decode's end to the next one's begin
 	began      Instant // when the newest batch was handed out
 	guard      guard   // of this Step
@@ -135,7 +135,7 @@ func New(cfg Config) (*Scheduler, error) {
 		sharing:   sharing{users: make(map[uint32]*user)},
 		handedOut: handedOut{batch: make([]*request, 0, 2*cfg.MaxRunning)},
 		pool:      pool{cells: cfg.Cells},
-		clockwork: clockwork{cost: newCostModel(&cfg.Cost)},
+		clockwork: clockwork{cost: cost.NewThreads(&cfg.Cost)},
 	}
 	s.guesses = newGuesses(cfg.MaxRunning)
 	s.drafts = newDrafts()
@@ -237,7 +237,7 @@ func (s *Scheduler) fill() {
 		}
 	}
 	b.unserved = b.runnable
-	b.load.more = passes(s.running)
+	b.load.More = passes(s.running)
 	b.chooseForks()
 	s.plan.Reason = ReasonIdle
 	s.plan.Budget = s.cfg.MaxBatch
@@ -245,15 +245,15 @@ func (s *Scheduler) fill() {
 		s.policy.fill(b)
 		s.speculate(b)
 		s.plan.Budget = max(s.plan.Budget, s.plan.Tokens) // a prompt that cannot be cut may take more than was meant
-		b.load.more = passes(s.batch)
+		b.load.More = passes(s.batch)
 	}
 	if s.owedStep = len(s.plan.Batch) > 0; s.owedStep {
 		s.began = s.now
-		s.plan.Predicted = time.Duration(s.cost.predict(b.load) * 1e6)
+		s.plan.Predicted = time.Duration(s.cost.Predict(b.load) * 1e6)
 		s.plan.Drafting = time.Duration(s.drafts.predict(s.drafts.load) * 1e6)
 		if b := &s.plan.Bound; *b != (Bound{}) {
 			b.Decide, b.Limit = b.Decide-s.plan.Drafting, b.Limit-s.plan.Drafting
-			if b.Decide < s.plan.Predicted/2 || float64(b.Limit)/1e6 < s.cost.upper(s.batcher.load) {
+			if b.Decide < s.plan.Predicted/2 || float64(b.Limit)/1e6 < s.cost.Upper(s.batcher.load) {
 				*b = Bound{} // too early to tell, or planned to be late
 			}
 		}
@@ -303,7 +303,7 @@ func (s *Scheduler) observeGap(took time.Duration) {
 
 // Cost returns the state of the cost model for Config.Cost of a later run. It is that of the number of threads that the
 // first EvThreads named, because the next start begins with as many, whatever is in use now.
-func (s *Scheduler) Cost() CostState { return s.settledCost().state() }
+func (s *Scheduler) Cost() CostState { return s.cost.First() }
 
 // Stats returns the gauges after the newest Step.
 func (s *Scheduler) Stats() Stats {
@@ -342,7 +342,8 @@ func (s *Scheduler) Stats() Stats {
 	g := &s.guard
 	st.Guard, st.TargetInfeasible, st.ITLTarget = g.state, g.infeasible, g.target
 	st.ThinkHeld, st.ThinkHeldTotal = g.thinkHeld, s.count[ReasonThinkHeld]
-	st.Cost, st.CostError, st.CostRatio, st.Predicted = s.cost.cost(), s.cost.err, s.cost.margin(), s.plan.Predicted
+	st.Cost, st.CostError, st.CostRatio = s.cost.Cost(), s.cost.RelativeError(), s.cost.Margin()
+	st.Predicted = s.plan.Predicted
 	st.TTFTAtRisk = s.atRisk()
 	st.BudgetTarget, st.SoloTarget = s.policy.targets()
 	return st
@@ -376,6 +377,10 @@ func (s *Scheduler) Why(id ReqID) (state State, why Reason, ok bool) {
 	}
 	return Queued, ReasonWaitTurn, true
 }
+
+// mul returns a product that is rounded before it is added to anything, as package cost's are: a trace replays to the
+// same plans on an architecture that would fuse the two operations.
+func mul(a, b float64) float64 { return float64(a * b) }
 
 // average is an exponentially weighted moving average; 0 before the first sample.
 type average struct {

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/uma-serve/uma-serve/sched/cost"
 )
 
 // TestQueueShare: whatever users do, one that has no more requests waiting than its share of the queue is never refused
@@ -243,11 +245,11 @@ func TestShareOfSequences(t *testing.T) {
 					if len(plan.Batch) == 0 {
 						now = now.Add(10 * time.Millisecond)
 					} else {
-						var l load
+						var l cost.Load
 						for _, sl := range plan.Batch {
-							l.slice(sl.Kind, sl.Start, sl.N)
+							addSlice(&l, sl.Kind, sl.Start, sl.N)
 						}
-						took := m.took(l)
+						took := m.Took(l)
 						now = now.Add(took)
 						events = append(events, EvStep{Took: took})
 						for _, sl := range plan.Batch {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/uma-serve/uma-serve/sched/cost"
 )
 
 // lone computes a prompt with nothing else running, on a machine, and is how long its steps took.
@@ -17,9 +19,9 @@ func lone(t *testing.T, s *Scheduler, m *machine, id ReqID, now *Instant, prompt
 			t.Fatalf("a batch of %d slices\n%s", len(plan.Batch), plan.String())
 		}
 		sl := plan.Batch[0]
-		var l load
-		l.slice(sl.Kind, sl.Start, sl.N)
-		took := m.took(l)
+		var l cost.Load
+		addSlice(&l, sl.Kind, sl.Start, sl.N)
+		took := m.Took(l)
 		steps = append(steps, took)
 		*now = now.Add(took)
 		events = append(events[:0], EvStep{Took: took})
@@ -67,9 +69,9 @@ func TestLonePrompt(t *testing.T) {
 					}
 					whole := time.Duration(0)
 					for at := 0; at < prompt; at += 2048 {
-						var l load
-						l.slice(SlicePrefill, at, min(2048, prompt-at))
-						whole += time.Duration(m.mean(l) * 1e6)
+						var l cost.Load
+						l.AddPrompt(at, min(2048, prompt-at))
+						whole += time.Duration(m.Mean(l) * 1e6)
 					}
 					if ratio := float64(whole) / float64(all); i == 1 && policy != "uma" && c.A/240 < 0.02 &&
 						ratio < 0.97 {

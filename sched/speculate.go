@@ -3,6 +3,8 @@ package sched
 import (
 	"math"
 	"time"
+
+	"github.com/uma-serve/uma-serve/sched/cost"
 )
 
 // Speculation: the caller guesses what follows a request's history (EvToken.Offer), and a step may compute some of the
@@ -123,7 +125,7 @@ func (s *Scheduler) sureChance(r *request, grade int) float64 {
 func (s *Scheduler) speculate(b *batcher) {
 	g := &s.guesses
 	d := &s.drafts
-	d.load, d.depth, d.trial.in, d.trial.waits = load{}, 0, false, false
+	d.load, d.depth, d.trial.in, d.trial.waits = cost.Load{}, 0, false, false
 	p := guessStep{value: s.openGuesses(b), room: min(b.left, b.cells-b.unserved, maxGuessRows)}
 	if len(g.open) == 0 && !s.cfg.DraftStates {
 		return
@@ -139,10 +141,10 @@ func (s *Scheduler) speculate(b *batcher) {
 	if p.left = s.guessLimit(b); s.cfg.AllGuesses {
 		p.left = math.Inf(1)
 	}
-	plain := s.cost.predict(b.load)
+	plain := s.cost.Predict(b.load)
 	p.step = mul(s.overhead.value, 1e-6) + plain
-	if s.cfg.DraftBatch > 0 && d.cost.steps == 0 {
-		d.cost.assume(&s.cost, s.cfg.DraftCost)
+	if s.cfg.DraftBatch > 0 && d.cost.Steps() == 0 {
+		d.cost.Assume(&s.cost.Model, s.cfg.DraftCost)
 	}
 	if p.room > 0 && s.cfg.DraftBatch > 0 {
 		s.chooseDrafts(b, &p)
@@ -240,7 +242,7 @@ func (s *Scheduler) addGuesses(b *batcher, p *guessStep) bool {
 			c := &g.open[k]
 			if r := s.batch[c.i]; !c.drafted && c.n < r.offer {
 				sl := &s.plan.Batch[c.i]
-				if v := c.value / max(mul(s.cost.another(sl.Start+sl.N), s.again(c)), 1e-6); v > rate {
+				if v := c.value / max(mul(s.cost.Another(sl.Start+sl.N), s.again(c)), 1e-6); v > rate {
 					best, rate = k, v
 				}
 			}
@@ -323,9 +325,9 @@ func (s *Scheduler) ownGuessLimit(b *batcher) float64 {
 	if left == math.MaxInt64 {
 		return math.Inf(1)
 	}
-	limit, plain := float64(left)/1e6-mul(s.overhead.value, 1e-6), s.cost.predict(b.load)
+	limit, plain := float64(left)/1e6-mul(s.overhead.value, 1e-6), s.cost.Predict(b.load)
 	if plain > limit { // missed without guesses too: then only more tokens per step help
-		return mul(infeasibleSlack, mul(plain, s.cost.margin()))
+		return mul(infeasibleSlack, mul(plain, s.cost.Margin()))
 	}
 	return limit
 }
@@ -333,29 +335,29 @@ func (s *Scheduler) ownGuessLimit(b *batcher) float64 {
 // guessFits reports whether a step that computes batch, with rows more than so far, behind the draft model's work
 // stays within the time that is left. Up to one row more than steps have had before need not allow for what the cost
 // model has not measured: it measures by them, and a row takes no longer than the step without it.
-func (s *Scheduler) guessFits(batch, draft load, rows int, p *guessStep) bool {
+func (s *Scheduler) guessFits(batch, draft cost.Load, rows int, p *guessStep) bool {
 	left := p.left - s.drafts.upper(draft)
 	if p.added+rows-1 <= s.guesses.most {
-		return mul(s.cost.predict(batch), s.cost.margin()) <= left
+		return mul(s.cost.Predict(batch), s.cost.Margin()) <= left
 	}
-	return s.cost.upper(batch) <= left
+	return s.cost.Upper(batch) <= left
 }
 
 // withGuess returns the batch's load with one more row of c's request.
-func (s *Scheduler) withGuess(b *batcher, c *guessRow) load {
+func (s *Scheduler) withGuess(b *batcher, c *guessRow) cost.Load {
 	l, sl := b.load, &s.plan.Batch[c.i]
-	l.extend(SliceDecode, sl.Start+sl.N, 1)
+	l.ExtendRows(sl.Start+sl.N, 1)
 	return l
 }
 
 // addGuess gives c's request one more row, with which the batch's load is row.
-func (s *Scheduler) addGuess(b *batcher, c *guessRow, row load, p *guessStep) {
+func (s *Scheduler) addGuess(b *batcher, c *guessRow, row cost.Load, p *guessStep) {
 	sl := &s.plan.Batch[c.i]
 	sl.N++
 	sl.Guessed++
 	s.plan.Tokens++
 	s.plan.GuessedTokens++
-	p.step += mul(s.cost.predict(row)-s.cost.predict(b.load), s.again(c))
+	p.step += mul(s.cost.Predict(row)-s.cost.Predict(b.load), s.again(c))
 	p.value += c.value
 	p.added++
 	b.load = row
@@ -409,7 +411,7 @@ func (s *Scheduler) learnPrice(took time.Duration) {
 	if g.trial && float64(took) < mul(trialCheap, float64(p.Predicted)) {
 		g.every = trialFirst
 		g.declined = g.every - 2
-		s.cost.doubtRows(took)
+		s.cost.DoubtRows(took)
 	}
 	g.trial = false
 }

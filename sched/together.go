@@ -1,6 +1,10 @@
 package sched
 
-import "time"
+import (
+	"time"
+
+	"github.com/uma-serve/uma-serve/sched/cost"
+)
 
 // Many requests that arrive at once wait for each other in any case: the question is where. If each answer begins as
 // soon as its prompt is computed, every further step computes its row too, and leaves the other prompts less of the ITL
@@ -28,7 +32,7 @@ type together struct {
 
 // holdsLast reports whether the prompts of this step are left without their last token, because they are to complete
 // together. budget is the step's, base what it computes without prompts.
-func (p *predictive) holdsLast(base load, budget *stepBudget) bool {
+func (p *predictive) holdsLast(base cost.Load, budget *stepBudget) bool {
 	s := p.s
 	waiting, left := 0, 0
 	all, rows := base, base
@@ -43,25 +47,25 @@ func (p *predictive) holdsLast(base load, budget *stepBudget) bool {
 		}
 		waiting++
 		left += r.left() - 1
-		all.slice(SlicePrefill, r.computed, r.left())
-		rows.slice(SliceDecode, r.prompt, 1)
+		all.AddPrompt(r.computed, r.left())
+		rows.AddRows(r.prompt, 1)
 		if t := s.itlTarget(r); t > 0 {
 			target = min(target, float64(t)/1e6)
 		}
 	}
-	if waiting < togetherLeast || left == 0 || s.cost.prompts == 0 {
+	if waiting < togetherLeast || left == 0 || s.cost.Prompts() == 0 {
 		return false
 	}
 	// The answers leave the prompts enough of each step to begin one by one.
-	if s.cost.upper(rows) < mul(1-togetherShare, target) {
+	if s.cost.Upper(rows) < mul(1-togetherShare, target) {
 		return false
 	}
-	rest := s.cost.likely(all)
+	rest := s.cost.Likely(all)
 	if rest <= budget.ms {
 		return false // they complete in this step
 	}
 	if budget.bounded { // answers take their part of each step
-		now := s.cost.predict(base)
+		now := s.cost.Predict(base)
 		rest = (rest - now) / max(0.05, 1-now/max(budget.ms, 1e-3))
 	}
 	waited := 0.0

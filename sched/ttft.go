@@ -1,6 +1,10 @@
 package sched
 
-import "time"
+import (
+	"time"
+
+	"github.com/uma-serve/uma-serve/sched/cost"
+)
 
 // prefillRate measures how fast prompts are computed: tokens and the time of the steps they were in.
 type prefillRate struct {
@@ -15,10 +19,10 @@ func (p *prefillRate) observe(tokens int, took float64) {
 // firstTokenIn estimates the time to the first token of a prompt with left tokens to compute: at the pace of recent
 // steps, or by the cost model if nothing else runs. 0 = nothing was measured.
 func (s *Scheduler) firstTokenIn(left int) time.Duration {
-	if len(s.running) == 0 && s.cost.prompts > 0 {
-		var l load
-		l.slice(SlicePrefill, 0, left)
-		return time.Duration(s.cost.predict(l) * 1e6)
+	if len(s.running) == 0 && s.cost.Prompts() > 0 {
+		var l cost.Load
+		l.AddPrompt(0, left)
+		return time.Duration(s.cost.Predict(l) * 1e6)
 	}
 	if !s.rate.tokens.any {
 		return 0

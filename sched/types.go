@@ -1,6 +1,19 @@
 package sched
 
-import "time"
+import (
+	"time"
+
+	"github.com/uma-serve/uma-serve/sched/cost"
+)
+
+// The cost model's types that callers save and show.
+type (
+	Cost      = cost.Cost
+	CostState = cost.State
+)
+
+// Attended returns the number of KV cells that n rows from position start on attend to.
+func Attended(start, n int) float64 { return cost.Attended(start, n) }
 
 // Instant is a point on a monotonic axis, in nanoseconds; the caller chooses its origin. The scheduler never
 // reads a clock.

@@ -22,8 +22,8 @@ touch "$build/ran" "$build/failed"
 fuzz_package() {
 	set -euo pipefail
 	local package=$1 dir name tmp sources targets target plain with_c='' guided='' binary status said
-	dir=$(go list -f '{{.Dir}}' "$package")
-	name=.${dir#"$root"}
+	name=.${package#"$module"}
+	dir=$root${name#.}
 	mapfile -t sources < <(grep -lE '^func Fuzz[A-Za-z0-9_]+\(' "$dir"/*_test.go 2>/dev/null || true)
 	[ ${#sources[@]} -eq 0 ] && return
 	mapfile -t targets < <(sed -nE 's/^func (Fuzz[A-Za-z0-9_]+)\(.*/\1/p' "${sources[@]}" | sort)
@@ -71,7 +71,8 @@ fuzz_package() {
 	rm -rf "$tmp"
 }
 export -f fuzz_package
-export root cache build duration
+module=$(go list -m)
+export root module cache build duration
 
 go list "$@" >"$build/packages"
 xargs -P "$(nproc 2>/dev/null || sysctl -n hw.ncpu)" -n 1 bash -c 'fuzz_package "$@"' fuzz <"$build/packages" ||

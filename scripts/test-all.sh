@@ -2,11 +2,14 @@
 # Every test, in the ways a bug could hide from one of them: without cgo, with the race detector and invariants, on the
 # real engine, and the types of other systems. Prints one line per package, and which tests were skipped. make test is
 # the short one.
+#
+#   scripts/test-all.sh [plain] [systems] [raced] [engine]     only these stages
 set -euo pipefail
 cd "$(dirname "$0")/.."
-# longest REGEX LIST prints the packages of LIST, first those that take longest.
+# longest NAME|NAME… LIST prints the packages of LIST, first those that take longest: the names, in their order.
 longest() {
-	grep -E "/($1)\$" <<<"$2" || :
+	local name
+	for name in ${1//|/ }; do grep -E "/$name\$" <<<"$2" || :; done
 	grep -vE "/($1)\$" <<<"$2"
 }
 step() { printf '\n== %s (%d s)\n' "$*" "$SECONDS"; }
@@ -24,94 +27,126 @@ tests() { go test -vet=off -timeout 40m -json "$@" | "$report"; }
 # parts are raced, and tests that read the sources or run scripts.
 left_out='/((grammar|model/template/jinja|internal/lint|internal/testutil/crosscheck|sampler|sim/synthetic)(/|$)'
 left_out+='|(runtime/llama|runtime/ggufgen|bench|scripts|smoke)(/|$)|cmd/uma-(serve|bench|sim|cli)$'
-left_out+='|core$|sched$|kvsnap$|kvsnap/snapshot/(format|index)$|meridian$|meridian/mrdn$|spec$'
-left_out+='|sim$|sim/(blis(/|$)|workload$|latency$)|model/(template|toolcall)$)'
+left_out+='|core$|sched(/cost|/price)?$|kvsnap$|kvsnap/snapshot/(format|index)$|meridian$|meridian/mrdn$|spec$'
+left_out+='|sim$|sim/(blis(/|$)|workload$|latency$)|model/(template|toolcall|pdf|gguf)$)'
 
 # Packages whose tests link one of this module's, by the build at hand.
 linking() {
 	go list -test -f '{{.ImportPath}}|{{join .Deps " "}} ' ./... |
 		sed -nE "s#^([^|[ ]*)\.test\|.*/$1[ []+.*#\1#p" | sort -u
 }
-engine=$(linking runtime/llama)
-
-# Packages that are raced, or link the engine, run below only, but for tests that measure allocations or are too slow to
-# be raced. Without the engine tests wait more than they compute: twice as many packages at a time as usual.
-many=$(($(getconf _NPROCESSORS_ONLN) * 2))
-step "without cgo: CGO_ENABLED=0 go test of what is not raced"
-export CGO_ENABLED=0
-here=$(go list ./... | grep -E "$left_out" | grep -vxF "$engine" | grep -v '/internal/lint$') # make lint runs it
-checked=$(linking internal/invariants | grep -xF "$here") # they run with their invariants
+linked=$(linking runtime/llama) # the engine
 daemon=$(go list ./daemon)
-# Tests of the daemon that draw or answer thousands of times on a goroutine or two: under the race detector a minute
-# each.
+# Tests of the daemon that draw or answer thousands of times on a goroutine or two: under the race detector half a
+# minute each. The stage without cgo runs them.
 slow='^Test(DraftModelKeepsTheDistribution|DraftModelChangesNothing|SpeculationKeepsTheDistribution|ForcedCalls'
-slow+='|SpeculationChangesNothing|ToolCallsOfFamilies|ThinkingOfFamilies|CutCallIsIncompleteOverEachAPI'
-slow+='|PublishedOutputs)$'
-failed=''
-# What waits or runs alone at the end, beside the others.
-tests -run "$slow" "$daemon" &
-one=$!
-tests -run '^TestCrashesUnderLoad$' ./daemon/front >"$report.front" &
-two=$!
-# On an engine that computes beside the host. What it allocates is measured at the end.
-tests -short -skip '^TestServingAllocatesNothingPerToken$' "$daemon" -args -overlap >"$report.overlap" &
-three=$!
-tests -p "$many" $(longest 'jsonschema|scripts|jinja|uma-cli|template|grammar' \
-	"$(grep -vxF "$checked" <<<"$here")") || failed=1
-tests -p "$many" -tags invariants $(longest 'synthetic|replay' "$checked") || failed=1
-wait "$two" || failed=1
-cat "$report.front"
-wait "$three" || failed=1
-cat "$report.overlap"
-wait "$one" || failed=1
-# Invariants allocate, and a cluster with them is slow.
-tests -run 'Allocat|^TestDisaggregationHelpsAnswers$' $checked ./kvsnap/snapshot ./core ./sampler || failed=1
-tests -run "^(TestServingAllocatesNothingPerToken|TestForcedCloses)\$" "$daemon" || failed=1
-[ -z "$failed" ]
-unset CGO_ENABLED
-
-step "other systems: types for darwin and freebsd"
-CGO_ENABLED=0 go build -o "$report.types" ./internal/testutil/crosscheck
-"$report.types" linux/amd64 ./...
-"$report.types" darwin/arm64 ./...
-"$report.types" freebsd/amd64 ./ipc/...
-GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go vet ./internal/host/mach
-GOOS=windows GOARCH=amd64 CGO_ENABLED=0 go build -o /dev/null ./cmd/uma-cli
-GOOS=windows GOARCH=amd64 CGO_ENABLED=0 go vet ./cmd/uma-cli/... ./client/... # with their tests
-GOOS=windows GOARCH=amd64 CGO_ENABLED=0 go build ./client ./models/store ./models/pull ./models/download
-GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go test -vet=off -c -o /dev/null ./internal/host/mach # links libSystem's
-
-step "build"
-make build
-
+slow+='|SpeculationChangesNothing|HeadChangesNothing|ToolCallsOfFamilies|ThinkingOfFamilies|HeadedCallsAreHeld'
+slow+='|CutCallIsIncompleteOverEachAPI|NullableStringsOverEachAPI|PublishedOutputs)$'
+# Such tests of other packages.
+computing='^Test(StoreIsBounded|LongLines|Plan|Page|WrapKeepsTheWords|UnknownFieldsAreLoggedOnce'
+computing+='|KilledWithAnotherPort)$'
+computes='./daemon/api ./daemon/api/openai ./daemon/batches ./internal/cli/ui ./cmd/uma-sim/internal/explore'
+computes+=' ./cmd/uma-cli/internal/launch'
+# Such tests of packages that link the engine, whose stage runs them with invariants.
+repeating='^Test(Kill|PowerFailure)$'
 # -tags takes the place of the engine's tags, which make has in GOFLAGS.
 raced=invariants${TAGS:+,$TAGS}
-step "race detector and invariants"
-# The daemon's tests wait most of the time: two halves of them run beside the other packages. What all three need is
-# compiled first, once.
-go test -vet=off -race -tags "$raced" -c -o /dev/null "$daemon"
-first='^Test[A-M]'
-tests -race -tags "$raced" -run "$first" -skip "$slow" "$daemon" &
-one=$!
-tests -race -tags "$raced" -skip "$first|$slow" "$daemon" &
-two=$!
+# Without the engine tests wait more than they compute: twice as many packages at a time as usual.
+many=$(($(getconf _NPROCESSORS_ONLN) * 2))
 failed=''
-tests -race -tags "$raced" -run '^TestConcurrentRender$' ./model/template || failed=1
-tests -race -p "$many" -tags "$raced" $(longest 'front|ipc|valkey|pull|explore|openai' \
-	"$(go list ./... | grep -vE "$left_out" | grep -vxF "$daemon")") || failed=1
-wait "$one" || failed=1
-wait "$two" || failed=1
-[ -z "$failed" ]
 
-step "the real engine, end to end"
-tags=$raced${ENGINE_TAGS:+,$ENGINE_TAGS}
-# Of the daemon's tests those that need the engine: the others ran above.
-real=$(sed -nE 's/^func (Test[A-Za-z0-9_]+)\(.*/\1/p' $(grep -lE '^//go:build .*llama_engine' daemon/*_test.go) |
-	paste -sd'|' -)
-tests -tags "$tags" -run "^($real)\$" "$daemon" &
-one=$!
-tests -tags "$tags" $(longest 'smoke|llama|uma-bench' "$(grep -vxF "$daemon" <<<"$engine")") || failed=1
-wait "$one" || failed=1
-[ -z "$failed" ]
+# Packages that are raced, or link the engine, run in those stages only, but for tests that measure allocations or are
+# too slow to be raced.
+plain() {
+	step "without cgo: CGO_ENABLED=0 go test of what is not raced"
+	export CGO_ENABLED=0
+	local here checked one two
+	here=$(go list ./... | grep -E "$left_out" | grep -vxF "$linked" | grep -v '/internal/lint$') # make lint runs it
+	checked=$(linking internal/invariants | grep -xF "$here") # they run with their invariants
+	# On an engine that computes beside the host. What it allocates is measured below. It ends with await_overlap.
+	tests -short -skip '^TestServingAllocatesNothingPerToken$' "$daemon" -args -overlap >"$report.overlap" &
+	overlap=$!
+	tests -run "$slow" "$daemon" &
+	one=$!
+	tests -run '^TestCrashesUnderLoad$' ./daemon/front >"$report.front" &
+	two=$!
+	tests -p "$many" $(longest 'jsonschema|scripts|jinja|uma-cli|template|grammar' \
+		"$(grep -vxF "$checked" <<<"$here")") || failed=1
+	tests -p "$many" -run "$computing" $computes || failed=1
+	tests -p "$many" -tags invariants $(longest 'synthetic|replay' "$checked") || failed=1
+	# Invariants allocate, and a cluster with them is slow.
+	tests -run 'Allocat|^TestDisaggregationHelpsAnswers$' $checked ./kvsnap/snapshot ./core ./sampler || failed=1
+	tests -run "^(TestServingAllocatesNothingPerToken|TestForcedCloses)\$" "$daemon" || failed=1
+	wait "$one" || failed=1
+	wait "$two" || failed=1
+	cat "$report.front"
+	unset CGO_ENABLED
+}
+overlap=''
+await_overlap() {
+	[ -n "$overlap" ] || return 0
+	wait "$overlap" || failed=1
+	overlap=''
+	cat "$report.overlap"
+}
 
+systems() {
+	step "other systems: types for darwin and freebsd"
+	CGO_ENABLED=0 go build -o "$report.types" ./internal/testutil/crosscheck
+	"$report.types" linux/amd64 ./...
+	"$report.types" darwin/arm64 ./...
+	"$report.types" freebsd/amd64 ./ipc/...
+	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go vet ./internal/host/mach
+	GOOS=windows GOARCH=amd64 CGO_ENABLED=0 go build -o /dev/null ./cmd/uma-cli
+	GOOS=windows GOARCH=amd64 CGO_ENABLED=0 go vet ./cmd/uma-cli/... ./client/... # with their tests
+	GOOS=windows GOARCH=amd64 CGO_ENABLED=0 go build ./client ./models/store ./models/pull ./models/download
+	# links libSystem's
+	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go test -vet=off -c -o /dev/null ./internal/host/mach
+
+	step "build"
+	make build
+}
+
+raced() {
+	step "race detector and invariants"
+	# A raced process sleeps for a second before it exits, for what other threads may still report. There are 140 test
+	# programs, and some start hundreds of processes.
+	export GORACE=atexit_sleep_ms=0
+	# The daemon's tests wait most of the time: two halves of them run beside the other packages. What all three need
+	# is compiled first, once.
+	go test -vet=off -race -tags "$raced" -c -o /dev/null "$daemon"
+	local first='^Test[A-M]' one two
+	tests -race -tags "$raced" -run "$first" -skip "$slow" "$daemon" &
+	one=$!
+	tests -race -tags "$raced" -skip "$first|$slow" "$daemon" &
+	two=$!
+	tests -race -tags "$raced" -run '^TestConcurrentRender$' ./model/template || failed=1
+	tests -race -p "$many" -tags "$raced" -skip "$computing|$repeating" $(longest 'front|valkey|ipc|pull|snapshot' \
+		"$(go list ./... | grep -vE "$left_out" | grep -vxF "$daemon")") || failed=1
+	wait "$one" || failed=1
+	wait "$two" || failed=1
+}
+
+engine() {
+	step "the real engine, end to end"
+	local tags=$raced${ENGINE_TAGS:+,$ENGINE_TAGS} real one
+	# Of the daemon's tests those that need the engine: the others ran above.
+	real=$(sed -nE 's/^func (Test[A-Za-z0-9_]+)\(.*/\1/p' $(grep -lE '^//go:build .*llama_engine' daemon/*_test.go) |
+		paste -sd'|' -)
+	tests -tags "$tags" -run "^($real)\$" "$daemon" &
+	one=$!
+	tests -tags "$tags" $(longest 'smoke|llama|uma-bench' "$(grep -vxF "$daemon" <<<"$linked")") || failed=1
+	wait "$one" || failed=1
+}
+
+[ $# -gt 0 ] || set -- plain systems raced engine
+for stage in "$@"; do
+	case $stage in
+	plain | systems | raced | engine) "$stage" ;;
+	*) echo "scripts/test-all.sh: $stage is none of plain, systems, raced and engine" >&2 && exit 2 ;;
+	esac
+	# The tests on an engine that computes beside the host wait for each other: the next stage begins meanwhile.
+	[ "$stage" = plain ] && [ "${!#}" != plain ] || await_overlap
+	[ -z "$failed" ]
+done
 step "everything passed"

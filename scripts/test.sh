@@ -15,11 +15,12 @@ engine=$(go list -test -f '{{.ImportPath}}|{{join .Deps " "}} ' ./... |
 	sed -nE 's#^([^|[ ]*)\.test\|.*/runtime/llama[ []+.*#\1#p' | sort -u)
 rest=$(go list ./... | grep -vxF "$engine")
 longest() {
-	grep -E "/($1)\$" <<<"$2" || :
+	local name
+	for name in ${1//|/ }; do grep -E "/$name\$" <<<"$2" || :; done
 	grep -vE "/($1)\$" <<<"$2"
 }
 failed=''
 tests -p $(($(getconf _NPROCESSORS_ONLN) * 2)) \
 	$(longest 'front|valkey|pull|template|jinja|jsonschema|replay|ipc' "$rest") || failed=1
-tests $(longest 'smoke|llama|daemon|uma-bench' "$engine") || failed=1
+tests $(longest 'smoke|daemon|llama|uma-bench' "$engine") || failed=1
 [ -z "$failed" ]

@@ -117,6 +117,8 @@ func TestFewDescriptors(t *testing.T) {
 				served++
 			case status != 503 || code != string(wire.SessionLimit):
 				t.Errorf("client %d: %d %s", i, status, code)
+			default:
+				c.Close() // as clients do: otherwise the next ones wait until the daemon closes it
 			}
 		})
 	}

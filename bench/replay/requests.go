@@ -14,7 +14,7 @@ import (
 // their cells, as in the daemon.
 const charsPerToken = 4
 
-// replayable refuses workloads that depend on more of a server's answers than their end.
+// replayable refuses workloads whose requests depend on the text of answers.
 func replayable(p *workload.Plan) error {
 	if p.Workers > 0 {
 		return fmt.Errorf("the replay mode has arrivals only: leave out --concurrency")

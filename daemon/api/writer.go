@@ -27,7 +27,7 @@ type Writer struct {
 
 	// Array: the answer is an array of JSON, by Item and EndItems.
 	Array bool
-	// Streams: the answer is a stream of events, in which a client that waits for its model is told how far it is.
+	// Streams: the answer is a stream of events, which reports how far a model is loaded to clients that wait for it.
 	Streams bool
 	// Ping is the request's sse_ping_interval: the seconds of silence after which KeepAlive is called; 0 = quietFor,
 	// and then aliveEvery, below 0 = never.
@@ -43,7 +43,7 @@ type Writer struct {
 }
 
 const (
-	quietFor   = 3 * time.Second // below the 5 s to which proxies are set at the least
+	quietFor   = 3 * time.Second // below 5 s, the shortest usual read timeout of proxies
 	aliveEvery = time.Second
 )
 

@@ -29,7 +29,7 @@ const (
 	maxFile    = 1 << 20     // bytes of a file
 	validFor   = 365 * 24 * time.Hour
 	renewFor   = 30 * 24 * time.Hour // a self-made certificate with less time left is made anew
-	soon       = 14 * 24 * time.Hour // a certificate with less time left is told, at the start and then once a day
+	soon       = 14 * 24 * time.Hour // with less time left the log warns, at the start and then once a day
 	warnEvery  = 24 * time.Hour
 )
 
@@ -45,10 +45,10 @@ type Source struct {
 	read    [2]stamp
 	looked  time.Time
 	warned  time.Time // of the end of current
-	trouble string    // with the files, that was logged last; "": none since they were read
+	trouble string    // the newest logged error of reading the files; "": none since they were read
 }
 
-// stamp tells a file from what it was.
+// stamp differs where a file has been replaced.
 type stamp struct {
 	size     int64
 	modified time.Time
@@ -70,7 +70,7 @@ func Open(cert, key string, log *slog.Logger, now func() time.Time) (*Source, er
 	return s, nil
 }
 
-// warn tells that the certificate expires soon, or has. s.mu is held, or s is new.
+// warn logs that the certificate expires soon, or has expired. s.mu is held, or s is new.
 func (s *Source) warn(now time.Time) {
 	end := s.current.Leaf.NotAfter
 	if end.Sub(now) >= soon || now.Sub(s.warned) < warnEvery && !now.Before(s.warned) {
@@ -122,7 +122,7 @@ func write(cert, key string, names []string, now time.Time) error {
 	return nil
 }
 
-// serves reports whether the certificate is good for the names for some time.
+// serves reports whether the certificate has all of the names, and renewFor left.
 func (s *Source) serves(names []string) bool {
 	leaf := s.current.Leaf
 	if leaf.NotAfter.Sub(s.now()) < renewFor {
@@ -131,7 +131,7 @@ func (s *Source) serves(names []string) bool {
 	return !slices.ContainsFunc(names, func(n string) bool { return leaf.VerifyHostname(n) != nil })
 }
 
-// Config returns a configuration with the certificate as it is at each handshake.
+// Config returns a configuration whose handshakes use the current certificate.
 func (s *Source) Config() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.certificate(), nil }}
@@ -150,8 +150,8 @@ func (s *Source) Fingerprint() string {
 // Expires returns the end of the certificate.
 func (s *Source) Expires() time.Time { return s.certificate().Leaf.NotAfter }
 
-// certificate returns the certificate, read again if the files have changed. Files that are no pair, as between two
-// writes, change nothing.
+// certificate returns the certificate, read again if the files have changed. A certificate and a key that do not
+// belong together, as between two writes, change nothing.
 func (s *Source) certificate() *tls.Certificate {
 	s.mu.Lock()
 	defer s.mu.Unlock()

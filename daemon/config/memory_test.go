@@ -3,6 +3,7 @@ package config
 import (
 	"math/rand/v2"
 	"path/filepath"
+	"sort"
 	"strconv"
 	"strings"
 	"testing"
@@ -91,9 +92,11 @@ func TestDraftModelIsCounted(t *testing.T) {
 		t.Errorf("%+v with the draft model, %+v without; it needs %+v; %v, %v", with, without, need, err1, err2)
 	}
 	p := gguf.Processor{}
-	least := int64(c.draftNeed(p).Anonymous(true))
-	for least += 512; alone.checkAvailable(model, least, p) != nil; least += 512 {
-	}
+	// The least memory in which the model fits alone, in steps of 512 bytes: more than its draft model's.
+	from := int64(c.draftNeed(p).Anonymous(true))
+	least := from + 512*int64(1+sort.Search(1<<21, func(i int) bool {
+		return alone.checkAvailable(model, from+512*int64(1+i), p) == nil
+	}))
 	if err := c.checkAvailable(model, least, p); err == nil || !strings.Contains(err.Error(), "the draft model") {
 		t.Errorf("%d bytes: %v", least, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/model/toolcall"
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/price"
 )
 
 // Compiled is a request's wait for the grammars of its answer. The zero value is none.
@@ -34,7 +35,7 @@ type Price struct {
 	At     time.Time
 	Tokens int
 	Tier   core.Tier
-	Price  sched.Price
+	Price  price.Price
 }
 
 // MalformedCall is a part of an answer that looked like a call and is none.
@@ -120,10 +121,10 @@ func (p *Price) text() string {
 	switch restore, compute := p.Price.Restore, p.Price.Compute; {
 	case restore == 0 || compute == 0:
 		return "Restores " + have + ": too little was measured to compare with computing them."
-	case p.Price.Way == sched.WayCompute:
+	case p.Price.Way == price.WayCompute:
 		return fmt.Sprintf("Computes %s: %v are predicted for that, %v for a restore.", have, rounded(compute),
 			rounded(restore))
-	case p.Price.Way == sched.WayTrial:
+	case p.Price.Way == price.WayTrial:
 		return fmt.Sprintf("Restores %s, to measure the tier again: %v are predicted, %v for computing them.", have,
 			rounded(restore), rounded(compute))
 	default:

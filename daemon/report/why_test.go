@@ -10,6 +10,7 @@ import (
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/model/toolcall"
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/price"
 )
 
 // TestWhyChoosesRequests: the newest come first, a user sees its own, an operator all, and a number, an id and a count
@@ -62,7 +63,7 @@ func TestDecisionsInOrder(t *testing.T) {
 		Compiled: Compiled{At: at(1001), Took: 4 * time.Millisecond},
 		Device:   DeviceWait{First: at(1020), Last: at(1030), Took: time.Second, Times: 2, Without: 1, Holder: "m"},
 		Price: Price{At: at(1010), Tokens: 64,
-			Price: sched.Price{Way: sched.WayRestore, Restore: time.Millisecond, Compute: time.Second}},
+			Price: price.Price{Way: price.WayRestore, Restore: time.Millisecond, Compute: time.Second}},
 		Force:     meridian.Force{Reason: meridian.HardCap, DecidedAt: int64(1050 * time.Millisecond), Tokens: 9},
 		Malformed: []MalformedCall{{At: at(1060), Reason: toolcall.Unfinished}},
 		Changes:   []wire.Note{{Reason: "change", Text: "of a message", Times: 3}},

@@ -11,7 +11,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/kvsnap"
-	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/price"
 )
 
 // What kv tells of the pool and does with prefixes in it.
@@ -159,7 +159,7 @@ func (s *Stores) Prices() (all []reports.InfoPrice) {
 			n = min(n, s.o.caps.ContextTokens)
 			if p, ok := s.o.Loop.Core().Weigh(tier, n); ok && n > last {
 				all = append(all, reports.InfoPrice{Tier: Wire[tier], Tokens: n, RestoreMs: wire.Ms(p.Restore),
-					ComputeMs: wire.Ms(p.Compute), Used: p.Way == sched.WayRestore})
+					ComputeMs: wire.Ms(p.Compute), Used: p.Way == price.WayRestore})
 				last = n
 			}
 		}

@@ -9,7 +9,7 @@ import (
 
 // Names and items that must differ from each other: the automaton remembers them (grammar.Key).
 
-// What the values of keys begin with: strings and numbers may be items of one array.
+// Values of keys begin with a tag, so that an array's string and number of the same text differ.
 const (
 	stringTag = "s"
 	numberTag = "n"
@@ -78,8 +78,8 @@ const (
 // maxTextWork is the most bytes of beginnings that texts looks at: tens of milliseconds.
 const maxTextWork = 1 << 19
 
-// texts returns the texts of e if there are at most most (few), or says that there are more (many). Each beginning of
-// texts, of one length, stands for one text at least.
+// texts returns the texts of e if there are at most most (few), or says that there are more (many). It counts the
+// beginnings of one length, each of which has at least one text.
 func (c *compiler) texts(e regex.Expr, most int) ([]string, plenty) {
 	type beginning struct {
 		text string

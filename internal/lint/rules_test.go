@@ -30,13 +30,15 @@ var rules = []rule{
 		"calls of tools become a grammar; when it holds is the daemon's"},
 	{"arbiter", nil, "which engine computes next; how it takes its turn is its caller's"},
 	{"sched/slo", nil, "values that the wire and the scheduler share: it knows neither"},
+	{"sched/cost", nil, "it predicts by numbers: which requests they are of, the scheduler knows"},
+	{"sched/price", nil, "it compares two times: what is restored, and how long computing takes, its callers know"},
 	{"sched/threads", nil, "it decides by numbers, whatever file of the system they are from"},
 	{"sched", []string{"meridian/blocks", "internal/invariants", "internal/words"},
 		"the simulator runs the same scheduler: it knows no engine, client or cache; blocks ranks what cells are for"},
 	{"meridian", []string{"runtime", "internal/invariants", "model/tags"},
 		"phases and blocks; runtime has its value types"},
 	{"spec", nil, "it guesses tokens from tokens"},
-	{"core", []string{"sched", "spec", "meridian", "meridian/blocks", "kvsnap", "sampler", "runtime",
+	{"core", []string{"sched", "sched/price", "spec", "meridian", "meridian/blocks", "kvsnap", "sampler", "runtime",
 		"internal/invariants", "model/toolcall"},
 		"the daemon and the simulator are shells around it"},
 	{"meridian/blocks", []string{"internal/invariants"},
@@ -176,7 +178,7 @@ var rules = []rule{
 	{"daemon/tiers", []string{"core", "daemon/config", "daemon/hosttier", "daemon/kvevents", "daemon/report",
 		"internal/cli/clierr", "internal/host/hostmem", "ipc/wire", "ipc/wire/reports", "kvsnap", "kvsnap/snapshot",
 		"kvsnap/snapshot/format", "meridian/blocks", "meridian/fabric", "meridian/mrdn", "metrics", "runtime",
-		"sched"},
+		"sched/price"},
 		"cells outside the pool: it knows the decode loop by an interface, and no request"},
 	{"daemon/toolturns", []string{"daemon/api", "daemon/toolbox/setup", "ipc/wire"},
 		"answers with tools: what carries out a call and what answers a turn is behind an interface"},
@@ -217,7 +219,7 @@ var rules = []rule{
 	{"daemon/report", []string{"core", "daemon/api", "daemon/config", "daemon/prepare", "internal/cli/clierr",
 		"internal/cli/ui", "ipc/wire", "ipc/wire/reports", "kvsnap", "kvsnap/snapshot", "meridian",
 		"meridian/blocks", "meridian/fabric", "model/gguf", "model/template", "model/toolcall", "models/store",
-		"runtime", "sched", "spec"},
+		"runtime", "sched", "sched/price", "spec"},
 		"values become documents: it asks neither the loop nor a store of cells"},
 	{"daemon/calibration", []string{"daemon/config", "daemon/prepare", "kvsnap/snapshot", "kvsnap/snapshot/format",
 		"runtime", "sched"}, "a file of the cost model: who learns it and when it is written, the loop knows"},
@@ -350,8 +352,9 @@ var rules = []rule{
 // beside them and nothing is read from outside.
 var pure = []string{"arbiter", "core", "grammar", "grammar/gbnf", "grammar/lark", "grammar/regex", "grammar/jsonschema",
 	"grammar/toolcalls", "model/toolcall",
-	"model/toolcall/stream", "sched", "sched/slo", "spec", "meridian", "meridian/blocks", "meridian/mrdn",
-	"ipc/wire", "ipc/wire/jsontext", "kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index"}
+	"model/toolcall/stream", "sched", "sched/cost", "sched/price", "sched/slo", "spec", "meridian",
+	"meridian/blocks", "meridian/mrdn", "ipc/wire", "ipc/wire/jsontext", "kvsnap", "kvsnap/snapshot/format",
+	"kvsnap/snapshot/index"}
 
 // pureMayImport is all of the standard library and of others' modules that a pure package may have.
 var pureMayImport = []string{

@@ -217,10 +217,7 @@ func far(got []float32, want []float64) (worst float64) {
 
 // The kernel against the definition, beside ggml's: it rounds the gathered values to halves, ours does not.
 func TestAttention(t *testing.T) {
-	eachKernels(t, testAttention)
-}
-
-func testAttention(t *testing.T) {
+	names := ownKernels(t)
 	for i, c := range []struct{ kind, width, rows, cells, heads, kvHeads, vWidth int }{
 		{typeF16, 64, 1, 256, 9, 3, 0}, {typeF16, 64, 6, 640, 9, 3, 0}, {typeF16, 128, 3, 256, 16, 4, 0},
 		{typeF16, 32, 40, 256, 6, 2, 0},
@@ -240,68 +237,78 @@ func testAttention(t *testing.T) {
 		if c.vWidth == 0 {
 			c.vWidth = c.width
 		}
-		for _, threads := range []int{1, 3} {
-			if testing.Short() && (threads == 1) != (i%2 == 0) {
-				continue
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(uint64(c.cells), uint64(c.width)))
+			d := drawValues(rng, c.kind, c.width, c.vWidth, c.rows, c.cells, c.heads, c.kvHeads)
+			check := func(what string) {
+				t.Helper()
+				want := d.reference()
+				for _, name := range names {
+					useOwn(t, name)
+					for _, threads := range []int{1, 3} {
+						if !testing.Short() || (threads == 1) == (i%2 == 0) {
+							d.compare(t, fmt.Sprintf("%s, %s, %d threads", what, name, threads), threads, want)
+						}
+					}
+				}
 			}
-			t.Run(fmt.Sprintf("%+v/%d", c, threads), func(t *testing.T) {
-				rng := rand.New(rand.NewPCG(uint64(c.cells), uint64(c.width)))
-				d := drawValues(rng, c.kind, c.width, c.vWidth, c.rows, c.cells, c.heads, c.kvHeads)
-				check := func(what string) {
-					t.Helper()
-					want := d.reference()
-					attentionComputed()
-					got := far(attention(&d.attentionCase, threads), want)
-					if !attentionComputed() {
-						t.Errorf("%s: ggml computed it", what)
-					}
-					ownAttention(false)
-					theirs := far(attention(&d.attentionCase, threads), want)
-					ownAttention(true)
-					// Where ggml is as exact, the order of a sum decides.
-					if got > 2e-6 && got > 2*theirs && got > d.rounded(want) {
-						t.Errorf("%s: off by %.2g, ggml's by %.2g, with rounded queries by %.2g", what, got, theirs,
-							d.rounded(want))
-					}
+			check("no mask")
+			d.see(func(r, c int) bool { return c <= d.cells-d.rows+r })
+			check("causal")
+			owner := make([]int, d.cells)
+			for i := range owner {
+				owner[i] = rng.IntN(3)
+			}
+			d.see(func(r, c int) bool { return owner[c] == r%3 })
+			check("three sequences")
+			d.see(func(r, c int) bool { return r%2 == 0 && c == 7 })
+			check("one cell, or none")
+			for i := range d.mask {
+				d.mask[i] = float16.Fromfloat32(float32(rng.IntN(5)) / 4).Bits()
+			}
+			check("biases")
+			d.sinks = normal(rand.New(rand.NewPCG(uint64(c.heads), 5)), d.heads, 3)
+			check("sinks")
+			d.softcap = 4
+			check("a soft cap and sinks")
+			d.sinks, d.maxBias = nil, 8
+			check("a soft cap and slopes")
+			d.softcap = 0
+			check("slopes")
+			d.maxBias = 0
+			d.q = normal(rng, len(d.q), 60)
+			check("scores that differ by hundreds")
+			// As models have them: a column far from zero in every cell, beside which the others are small.
+			for _, far := range []float32{10, 24, 40, 100, 400} {
+				d.q = normal(rng, len(d.q), 2)
+				keys := normal(rng, len(d.keys), 1.5)
+				for i := 3; i < len(keys); i += d.width {
+					keys[i] += far
 				}
-				check("no mask")
-				d.see(func(r, c int) bool { return c <= d.cells-d.rows+r })
-				check("causal")
-				owner := make([]int, d.cells)
-				for i := range owner {
-					owner[i] = rng.IntN(3)
-				}
-				d.see(func(r, c int) bool { return owner[c] == r%3 })
-				check("three sequences")
-				d.see(func(r, c int) bool { return r%2 == 0 && c == 7 })
-				check("one cell, or none")
-				for i := range d.mask {
-					d.mask[i] = float16.Fromfloat32(float32(rng.IntN(5)) / 4).Bits()
-				}
-				check("biases")
-				d.sinks = normal(rand.New(rand.NewPCG(uint64(c.heads), 5)), d.heads, 3)
-				check("sinks")
-				d.softcap = 4
-				check("a soft cap and sinks")
-				d.sinks, d.maxBias = nil, 8
-				check("a soft cap and slopes")
-				d.softcap = 0
-				check("slopes")
-				d.maxBias = 0
-				d.q = normal(rng, len(d.q), 60)
-				check("scores that differ by hundreds")
-				// As models have them: a column far from zero in every cell, beside which the others are small.
-				for _, far := range []float32{10, 24, 40, 100, 400} {
-					d.q = normal(rng, len(d.q), 2)
-					keys := normal(rng, len(d.keys), 1.5)
-					for i := 3; i < len(keys); i += d.width {
-						keys[i] += far
-					}
-					d.k, d.keys = pack(c.kind, keys)
-					check(fmt.Sprintf("keys with a column at %v", far))
-				}
-			})
-		}
+				d.k, d.keys = pack(c.kind, keys)
+				check(fmt.Sprintf("keys with a column at %v", far))
+			}
+		})
+	}
+}
+
+// compare holds our result, and where it is not near enough ggml's, against the definition's.
+func (d *drawn) compare(t *testing.T, what string, threads int, want []float64) {
+	t.Helper()
+	attentionComputed()
+	got := far(attention(&d.attentionCase, threads), want)
+	if !attentionComputed() {
+		t.Errorf("%s: ggml computed it", what)
+	}
+	if got <= 2e-6 {
+		return
+	}
+	ownAttention(false)
+	theirs := far(attention(&d.attentionCase, threads), want)
+	ownAttention(true)
+	// Where ggml is as exact, the order of a sum decides.
+	if got > 2*theirs && got > d.rounded(want) {
+		t.Errorf("%s: off by %.2g, ggml's by %.2g, with rounded queries by %.2g", what, got, theirs, d.rounded(want))
 	}
 }
 
@@ -353,10 +360,7 @@ func TestAttentionBeforeNoNumber(t *testing.T) {
 // other cells, the order of cells where positions are known, or the number of threads: a conversation must not change
 // because another sequence joined, or because it was restored into other cells.
 func TestAttentionOfARowIsItsOwn(t *testing.T) {
-	eachKernels(t, testAttentionOfARowIsItsOwn)
-}
-
-func testAttentionOfARowIsItsOwn(t *testing.T) {
+	names := ownKernels(t)
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 		shapes := [][3]int{{64, 9, 3}, {128, 8, 8}, {32, 6, 2}, {72, 4, 2}}
@@ -382,7 +386,6 @@ func testAttentionOfARowIsItsOwn(t *testing.T) {
 			row[i] = rng.IntN(owners)
 		}
 		d.see(func(r, c int) bool { return owner[c] == row[r] && c < cells-rows+r })
-		all := attention(&d.attentionCase, rapid.IntRange(1, 4).Draw(t, "threads"))
 
 		r := rapid.IntRange(0, rows-1).Draw(t, "row")
 		alone := draw(rng, kind, width, 1, cells, heads, kvHeads)
@@ -420,9 +423,13 @@ func testAttentionOfARowIsItsOwn(t *testing.T) {
 				at++
 			}
 		}
-		got := attention(&alone.attentionCase, rapid.IntRange(1, 3).Draw(t, "threads alone"))
-		if want := all[r*heads*width:][:heads*width]; !slices.Equal(got, want) {
-			t.Errorf("row %d: %v… among others, %v… alone", r, want[:4], got[:4])
+		amongOthers, byItself := rapid.IntRange(1, 4).Draw(t, "threads"), rapid.IntRange(1, 3).Draw(t, "threads alone")
+		for _, name := range names {
+			useOwn(t, name)
+			want := attention(&d.attentionCase, amongOthers)[r*heads*width:][:heads*width]
+			if got := attention(&alone.attentionCase, byItself); !slices.Equal(got, want) {
+				t.Errorf("%s, row %d: %v… among others, %v… alone", name, r, want[:4], got[:4])
+			}
 		}
 	})
 }

@@ -44,6 +44,7 @@ func kernelsTake(typ int) bool { return bool(C.uma_matmul_takes(C.int(typ))) }
 type product struct {
 	c *C.uma_product
 	n int // outputs
+	m int // outputs of a row
 }
 
 // newProduct makes one; weights may be nil: some constant.
@@ -72,7 +73,16 @@ func productOf(s C.uma_shape, outputs int, weights, x []float32, ids []int32) pr
 	if c == nil {
 		panic("no memory for the graph")
 	}
-	return product{c, outputs}
+	return product{c, outputs, int(s.m)}
+}
+
+// rows is the product of n rows of x from row first on, without experts. It uses the weights of p: free it before p.
+func (p product) rows(first, n int) product {
+	c := C.uma_product_rows(p.c, C.int64_t(first), C.int64_t(n))
+	if c == nil {
+		panic("no memory for the graph")
+	}
+	return product{c, n * p.m, p.m}
 }
 
 func (p product) compute(threads int) { C.uma_product_compute(p.c, C.int(threads)) }

@@ -35,18 +35,33 @@ var weightTypes = []struct {
 
 const typeQ8 = 8
 
-// eachKernels runs f with each of our kernels that this processor has.
-func eachKernels(t *testing.T, f func(t *testing.T)) {
-	defer UseKernels("auto")
-	any := false
+// ownKernels are the names of our kernels that this processor has. The test may choose among them.
+func ownKernels(t *testing.T) (names []string) {
+	t.Helper()
 	for _, name := range []string{"amx", "avx512", "avxvnni", "avx2", "i8mm", "neon"} {
 		if UseKernels(name) == nil {
-			any = true
-			t.Run(name, f)
+			names = append(names, name)
 		}
 	}
-	if !any {
+	if len(names) == 0 {
 		t.Skip("none of our kernels run on this processor")
+	}
+	t.Cleanup(func() { _ = UseKernels("auto") })
+	return names
+}
+
+// eachKernels runs f with each of our kernels that this processor has.
+func eachKernels(t *testing.T, f func(t *testing.T)) {
+	for _, name := range ownKernels(t) {
+		useOwn(t, name)
+		t.Run(name, f)
+	}
+}
+
+// useOwn chooses one of ownKernels.
+func useOwn(t interface{ Fatal(...any) }, name string) {
+	if err := UseKernels(name); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -93,29 +108,30 @@ const exactEnough = 1e-6
 
 // The kernels against the product of the rounded weights and activations in float64.
 func TestMatmul(t *testing.T) {
-	eachKernels(t, func(t *testing.T) {
-		for _, w := range weightTypes {
-			if !kernelsTake(w.typ) {
-				t.Errorf("%s is not taken", w.name)
-			}
-			rng := rand.New(rand.NewPCG(1, 2))
-			for _, c := range [][3]int{{16, 1, 1}, {192, 1, 3}, {576, 2, 9}, {100, 3, 2}, {1, 9, 3}, {33, 17, 6},
-				{640, 40, 1},
-				{7, 4, 1}, {48, 5, 2}, {48, 8, 2}} {
-				m, n, k := c[0], c[1], c[2]*w.values
-				x := normal(rng, n*k, 1)
-				copy(x[:min(32, n*k)], make([]float32, 32)) // a block of nothing but zeros
-				p := newProduct(w.typ, m, n, k, normal(rng, m*k, 0.05), x)
-				want, size := p.exact()
+	names := ownKernels(t)
+	for _, w := range weightTypes {
+		rng := rand.New(rand.NewPCG(1, 2))
+		for _, c := range [][3]int{{16, 1, 1}, {192, 1, 3}, {576, 2, 9}, {100, 3, 2}, {1, 9, 3}, {33, 17, 6},
+			{640, 40, 1}, {7, 4, 1}, {48, 5, 2}, {48, 8, 2}} {
+			m, n, k := c[0], c[1], c[2]*w.values
+			x := normal(rng, n*k, 1)
+			copy(x[:min(32, n*k)], make([]float32, 32))                // a block of nothing but zeros
+			p := newProduct(w.typ, m, n, k, normal(rng, m*k, 0.05), x) // rounding weights takes longest
+			want, size := p.exact()
+			for _, name := range names {
+				useOwn(t, name)
+				if !kernelsTake(w.typ) {
+					t.Errorf("%s: %s is not taken", name, w.name)
+				}
 				for _, threads := range []int{1, 2, 3} {
 					if got := p.off(threads, want, size); got > exactEnough {
-						t.Errorf("%s, %v, %d threads: off by %.2g", w.name, c, threads, got)
+						t.Errorf("%s: %s, %v, %d threads: off by %.2g", name, w.name, c, threads, got)
 					}
 				}
-				p.free()
 			}
+			p.free()
 		}
-	})
+	}
 }
 
 // 10,000 take four minutes on two cores.
@@ -127,64 +143,77 @@ func TestMatmulOfRandomShapes(t *testing.T) {
 	if testing.Short() {
 		shapes = min(shapes, 100)
 	}
-	eachKernels(t, func(t *testing.T) {
-		rng := rand.New(rand.NewPCG(3, 4))
-		for i := range shapes {
-			w := weightTypes[i%len(weightTypes)]
-			m, n, k := 1+rng.IntN(70), 1+rng.IntN(20), w.values*(1+rng.IntN(max(2, 1024/w.values)))
-			threads, other, row := 1+rng.IntN(3), 1+rng.IntN(3), rng.IntN(n)
-			weights, x := normal(rng, m*k, math.Exp(rng.NormFloat64())), normal(rng, n*k, math.Exp(rng.NormFloat64()))
-			p := newProduct(w.typ, m, n, k, weights, x)
-			want, size := p.exact()
+	names := ownKernels(t)
+	rng := rand.New(rand.NewPCG(3, 4))
+	for i := range shapes {
+		w := weightTypes[i%len(weightTypes)]
+		m, n, k := 1+rng.IntN(70), 1+rng.IntN(20), w.values*(1+rng.IntN(max(2, 1024/w.values)))
+		threads, other, row := 1+rng.IntN(3), 1+rng.IntN(3), rng.IntN(n)
+		weights, x := normal(rng, m*k, math.Exp(rng.NormFloat64())), normal(rng, n*k, math.Exp(rng.NormFloat64()))
+		p := newProduct(w.typ, m, n, k, weights, x)
+		alone := p.rows(row, 1)
+		want, size := p.exact()
+		for _, name := range names {
+			useOwn(t, name)
 			if got := p.off(threads, want, size); got > exactEnough {
-				t.Errorf("%s, %d × %d × %d, %d threads: off by %.2g", w.name, m, n, k, threads, got)
+				t.Errorf("%s: %s, %d × %d × %d, %d threads: off by %.2g", name, w.name, m, n, k, threads, got)
 			}
-			if alone := matmul(w.typ, other, m, 1, k, weights, x[row*k:][:k]); !slices.Equal(alone,
-				p.out()[row*m:][:m]) {
-				t.Errorf("%s, %d × %d × %d: row %d differs when it is alone", w.name, m, n, k, row)
+			if alone.compute(other); !slices.Equal(alone.out(), p.out()[row*m:][:m]) {
+				t.Errorf("%s: %s, %d × %d × %d: row %d differs when it is alone", name, w.name, m, n, k, row)
 			}
-			p.free()
 		}
-	})
+		alone.free()
+		p.free()
+	}
 }
 
 // A row's result depends neither on the other rows nor on the number of threads, bit for bit, nor on the kernels where
 // the weights are quantised.
 func TestMatmulOfARowIsItsOwn(t *testing.T) {
-	first := map[string][]float32{}
-	eachKernels(t, func(t *testing.T) {
-		for _, w := range weightTypes {
-			rng := rand.New(rand.NewPCG(5, uint64(w.typ)))
-			const m = 130
-			k := 768
-			weights, x := normal(rng, m*k, 0.05), normal(rng, 40*k, 1)
-			all := matmul(w.typ, 2, m, 40, k, weights, x)
+	names := ownKernels(t)
+	for _, w := range weightTypes {
+		rng := rand.New(rand.NewPCG(5, uint64(w.typ)))
+		const m, k = 130, 768
+		p := newProduct(w.typ, m, 40, k, normal(rng, m*k, 0.05), normal(rng, 40*k, 1))
+		var first []float32
+		for _, name := range names {
+			useOwn(t, name)
+			p.compute(2)
 			for n := 1; n <= 20; n++ {
-				if some := matmul(w.typ, 1+n%4, m, n, k, weights, x); !slices.Equal(some, all[:n*m]) {
-					t.Errorf("%s: %d rows are not as they are among 40", w.name, n)
+				some := p.rows(0, n)
+				if some.compute(1 + n%4); !slices.Equal(some.out(), p.out()[:n*m]) {
+					t.Errorf("%s: %s: %d rows are not as they are among 40", name, w.name, n)
 				}
+				some.free()
 			}
-			if was, ok := first[w.name]; !ok {
-				first[w.name] = all
-			} else if w.typ != typeF32 && w.typ != typeF16 && w.typ != typeBF16 && !slices.Equal(was, all) {
+			if first == nil {
+				first = slices.Clone(p.out())
+			} else if w.typ != typeF32 && w.typ != typeF16 && w.typ != typeBF16 && !slices.Equal(first, p.out()) {
 				t.Errorf("%s differs between kernels", w.name)
 			}
 		}
-		if t.Failed() {
-			return
-		}
-		rapid.Check(t, func(t *rapid.T) {
-			rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
-			w := rapid.SampledFrom(weightTypes).Draw(t, "type")
-			m, n, k := rapid.IntRange(1, 130).Draw(t, "m"), rapid.IntRange(1, 40).Draw(t, "n"),
-				w.values*rapid.IntRange(1, 640/w.values).Draw(t, "k")
-			weights, x := normal(rng, m*k, 0.05), normal(rng, n*k, 1)
-			all := matmul(w.typ, rapid.IntRange(1, 4).Draw(t, "threads"), m, n, k, weights, x)
-			i := rapid.IntRange(0, n-1).Draw(t, "row")
-			if alone := matmul(w.typ, 1, m, 1, k, weights, x[i*k:][:k]); !slices.Equal(alone, all[i*m:][:m]) {
-				t.Errorf("row %d of %d differs when it is alone", i, n)
+		p.free()
+	}
+	if t.Failed() {
+		return
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+		w := rapid.SampledFrom(weightTypes).Draw(t, "type")
+		m, n, k := rapid.IntRange(1, 130).Draw(t, "m"), rapid.IntRange(1, 40).Draw(t, "n"),
+			w.values*rapid.IntRange(1, 640/w.values).Draw(t, "k")
+		p := newProduct(w.typ, m, n, k, normal(rng, m*k, 0.05), normal(rng, n*k, 1))
+		defer p.free()
+		threads, i := rapid.IntRange(1, 4).Draw(t, "threads"), rapid.IntRange(0, n-1).Draw(t, "row")
+		alone := p.rows(i, 1)
+		defer alone.free()
+		for _, name := range names {
+			useOwn(t, name)
+			p.compute(threads)
+			if alone.compute(1); !slices.Equal(alone.out(), p.out()[i*m:][:m]) {
+				t.Errorf("%s: row %d of %d differs when it is alone", name, i, n)
 			}
-		})
+		}
 	})
 }
 

@@ -51,6 +51,20 @@ extern "C" uma_product * uma_product_new(const uma_shape * s, const float * weig
     return p;
 }
 
+extern "C" uma_product * uma_product_rows(const uma_product * p, int64_t first, int64_t n) {
+    ggml_tensor *  w   = p->out->src[0];
+    const int64_t  k   = w->ne[0];
+    ggml_context * ctx = ggml_init({(size_t) (n * (k + w->ne[1]) * 4 + (1 << 20)), nullptr, false});
+    if (!ctx) {
+        return nullptr;
+    }
+    ggml_tensor * t = ggml_new_tensor_2d(ctx, GGML_TYPE_F32, k, n);
+    memcpy(t->data, (const float *) p->out->src[1]->data + first * k, ggml_nbytes(t));
+    uma_product * some = new uma_product{ctx, ggml_mul_mat(ctx, w, t), ggml_new_graph(ctx), {}};
+    ggml_build_forward_expand(some->graph, some->out);
+    return some;
+}
+
 extern "C" void uma_product_compute(uma_product * p, int threads) {
     ggml_cplan plan = ggml_graph_plan(p->graph, threads, nullptr);
     p->work.resize(plan.work_size + 64);

@@ -19,6 +19,8 @@ typedef struct {
 // is no memory for it.
 typedef struct uma_product uma_product;
 uma_product * uma_product_new(const uma_shape * s, const float * weights, const float * x, const int32_t * ids);
+// uma_product_rows is the product of n rows of x from row first on, without experts. It uses the weights of p: free it before p.
+uma_product * uma_product_rows(const uma_product * p, int64_t first, int64_t n);
 void          uma_product_compute(uma_product * p, int threads);
 const float * uma_product_out(const uma_product * p);
 void          uma_product_free(uma_product * p);

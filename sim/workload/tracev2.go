@@ -53,7 +53,7 @@ func WriteTraceHeader(w io.Writer, seed *int64) error {
 	return err
 }
 
-// v2Columns are TraceV2's columns, in their fixed order. A file's header line is not looked at; more columns may
+// v2Columns are TraceV2's columns, in their fixed order. A file's header line is ignored; more columns may
 // follow.
 var v2Columns = strings.Split("request_id,client_id,tenant_id,slo_class,session_id,round_index,prefix_group,"+
 	"prefix_length,streaming,"+

@@ -1,4 +1,4 @@
-package sched
+package cost
 
 import (
 	"fmt"
@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// CostState is a snapshot of the cost model: the coefficients, their uncertainty and the error record. Save it for
-// Config.Cost of a later run.
-type CostState struct {
+// State is a snapshot of a Model: the coefficients, their uncertainty and the error record. Save it for New in a later
+// run.
+type State struct {
 	Cost
 	// Cov is the covariance of the coefficients in the model's own units, the upper triangle by rows.
 	Cov     [15]float64 `json:"cov"`
@@ -22,7 +22,7 @@ type CostState struct {
 }
 
 // numbers returns the floating-point fields in the order of a trace.
-func (c *CostState) numbers() [24]*float64 {
+func (c *State) numbers() [24]*float64 {
 	p := [24]*float64{&c.A, &c.B, &c.C, &c.D, &c.E}
 	for i := range c.Cov {
 		p[terms+i] = &c.Cov[i]
@@ -32,7 +32,7 @@ func (c *CostState) numbers() [24]*float64 {
 }
 
 // AppendWord and SetWord are the state's text in a trace: its numbers in order, with commas.
-func (c *CostState) AppendWord(dst []byte) []byte {
+func (c *State) AppendWord(dst []byte) []byte {
 	for _, v := range c.numbers() {
 		dst = append(strconv.AppendFloat(dst, *v, 'g', -1, 64), ',')
 	}
@@ -41,7 +41,7 @@ func (c *CostState) AppendWord(dst []byte) []byte {
 }
 
 // SetWord reads the text. That of a model without Cost.E, as in traces before version 0.2, is read as the zero value.
-func (c *CostState) SetWord(text string) (err error) {
+func (c *State) SetWord(text string) (err error) {
 	const withoutE = 20
 	part := strings.Split(text, ",")
 	numbers := c.numbers()

@@ -33,13 +33,12 @@ func (m *threadMachine) run(n int, off float64) (wrong int) {
 	for range n {
 		m.i++
 		l := mixed(2, 300, (m.i*37)%1500, 4+m.i%9)
-		if r := m.s.cost.predict(l) / m.mean(l); math.Abs(math.Log(r)) > math.Log(off) {
+		if r := m.s.cost.Predict(l) / m.Mean(l); math.Abs(math.Log(r)) > math.Log(off) {
 			wrong++
 		}
-		took := m.took(l)
+		took := m.Took(l)
 		m.s.now = m.s.now.Add(took)
-		m.s.batcher.load, m.s.plan = l, Plan{DecodeTokens: 2, PrefillTokens: int(l.prefill)}
-		m.s.observeCost(&EvStep{Took: took})
+		m.s.cost.ObserveAt(int64(m.s.now), l, took, true)
 	}
 	return wrong
 }
@@ -53,7 +52,7 @@ func TestCostOfThreads(t *testing.T) {
 		saved := m.s.Cost()
 		for round := range 3 {
 			m.threads(1, true)
-			m.speed = slower
+			m.Speed = slower
 			most := 2
 			if round == 0 {
 				most = 8 // it was never used
@@ -66,7 +65,7 @@ func TestCostOfThreads(t *testing.T) {
 				t.Errorf("Cost is %+v while one of two threads is in use, want the state of two, %+v", got, saved)
 			}
 			m.threads(2, false)
-			m.speed = 1
+			m.Speed = 1
 			if wrong := m.run(60, 1.25); wrong > 2 {
 				t.Errorf("back on two threads, round %d: %d steps were predicted wrongly", round, wrong)
 			}
@@ -81,29 +80,29 @@ func TestCostForgetsTheDisturbance(t *testing.T) {
 		m := newThreadMachine(t)
 		m.run(300, 1.25)
 		l := mixed(2, 300, 500, 8)
-		before := m.s.cost.predict(l)
-		m.speed = 3
+		before := m.s.cost.Predict(l)
+		m.Speed = 3
 		m.run(steps, 1e9)
 		m.threads(1, true)
-		m.speed = 1.8
+		m.Speed = 1.8
 		if wrong := m.run(20, 1.25); wrong > 5 {
 			t.Errorf("after %d disturbed steps: %d of 20 were predicted wrongly on one thread", steps, wrong)
 		}
 		m.threads(2, false)
-		if r := m.s.cost.predict(l) / before; r < 0.9 || r > 1.15 {
+		if r := m.s.cost.Predict(l) / before; r < 0.9 || r > 1.15 {
 			t.Errorf("after %d disturbed steps, two threads are predicted %.2f × as before", steps, r)
 		}
 	}
 	// A machine that is slower for good keeps what was learned.
 	m := newThreadMachine(t)
 	m.run(300, 1.25)
-	m.speed = 3
+	m.Speed = 3
 	m.run(100, 1e9)
 	l := mixed(2, 300, 500, 8)
-	before := m.s.cost.predict(l)
+	before := m.s.cost.Predict(l)
 	m.threads(1, true)
 	m.threads(2, false)
-	if r := m.s.cost.predict(l) / before; r < 0.8 || r > 1.25 {
+	if r := m.s.cost.Predict(l) / before; r < 0.8 || r > 1.25 {
 		t.Errorf("a slower machine is predicted %.2f × as it was learned over %v", r, 100*time.Millisecond)
 	}
 }
