@@ -41,7 +41,7 @@ case $devices in
 esac
 UMA_BACKEND_DIR=$(cd "$bin" && pwd)
 export UMA_BACKEND_DIR
-# Each test has a cache of its own otherwise, and compiles the device's kernels anew: minutes on llvmpipe.
+# The folder is shared, since compiling the kernels takes minutes on llvmpipe and a test has a new cache folder.
 export MESA_SHADER_CACHE_DIR=${MESA_SHADER_CACHE_DIR:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/uma-serve/shaders}
 mkdir -p "$MESA_SHADER_CACHE_DIR"
 case " $(go env GOFLAGS) " in

@@ -45,7 +45,7 @@ exit "$STATUS"`)
 		"tests that fail":    {"", vulkan, "FAIL", "1", true, []string{"layers 0, ", "--backend vulkan"}},
 		"no device":          {"", "{}", "ok", "0", true, []string{"there is no Vulkan device"}},
 		"none, if possible":  {"", "{}", "IF_POSSIBLE", "0", false, []string{"there is no Vulkan device"}},
-		"an old Mesa":        {"", llvmpipe("15.0.6"), "1.1.230", "0", true, []string{"this llvmpipe damages the heap"}},
+		"an old Mesa":        {"", llvmpipe("15.0.6"), "1.1.230", "0", true, []string{"llvmpipe damages the heap"}},
 		"built with LLVM 15": {"", llvmpipe("15.0.6"), "1.4.305", "0", false, []string{"--backend vulkan", "--light"}},
 		"a new Mesa":         {"", llvmpipe("19.1.7"), "ok", "0", false, []string{"--backend vulkan", "--light"}},
 	} {

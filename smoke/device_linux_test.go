@@ -234,7 +234,8 @@ func TestDeviceTiers(t *testing.T) {
 			t.Errorf("%s: prompt %d: %d of %d tokens were cached, %v came from tier %s", what, i, use.CachedTokens,
 				use.PromptTokens, restored, tier)
 		}
-		t.Logf("%s: prompt %d: %d of %d tokens cached, %v restored", what, i, use.CachedTokens, use.PromptTokens, restored)
+		t.Logf("%s: prompt %d: %d of %d tokens cached, %v restored", what, i, use.CachedTokens, use.PromptTokens,
+			restored)
 	}
 	for i := range prompts { // the pool has room for two
 		ask("computed", "", i)
@@ -295,7 +296,8 @@ func TestDeviceEAT(t *testing.T) {
 		}
 		for _, th := range []thought{want, got} {
 			if th.ended != c.ended || (th.probes > 0) != (c.exit == "eat") {
-				t.Errorf("%+v: the thought ended by %s after %d tokens with %d probes", c, th.ended, th.tokens, th.probes)
+				t.Errorf("%+v: the thought ended by %s after %d tokens with %d probes", c, th.ended, th.tokens,
+					th.probes)
 			}
 		}
 	}
