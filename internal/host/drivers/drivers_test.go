@@ -188,6 +188,10 @@ func TestMissing(t *testing.T) {
 		"another error": {backend: "Vulkan", open: opened, said: "Invalid Vulkan device index",
 			files: []string{"/dev/dri/renderD128", "/opt/mesa/libvulkan_lvp.so", lavapipe},
 			want:  "Invalid Vulkan device index"},
+		"an index of no device": {backend: "vulkan", open: opened, said: "ggml_backend_init returned NULL",
+			env:   map[string]string{"GGML_VK_VISIBLE_DEVICES": "7"},
+			files: []string{"/opt/mesa/libvulkan_lvp.so", lavapipe},
+			want:  "GGML_VK_VISIBLE_DEVICES=7 may name a device that does not exist: ggml_backend_init"},
 		"an unknown back end": {backend: "New", want: "it has found no device"},
 	} {
 		s := machine(t, c.env, c.files...)

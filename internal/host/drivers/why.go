@@ -39,7 +39,10 @@ func (s System) Missing(backend, said string) string {
 			}
 		}
 	}
+	name, value := s.chosen(backend)
 	switch {
+	case said != "" && name != "":
+		return fmt.Sprintf("%s=%s may name a device that does not exist: %s", name, value, said)
 	case said != "":
 		return said
 	case !found && known:
@@ -93,6 +96,16 @@ var hiding = map[string][]string{
 	"vulkan": {"GGML_VK_VISIBLE_DEVICES"},
 	"rocm":   {"HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"},
 	"sycl":   {"ONEAPI_DEVICE_SELECTOR"},
+}
+
+// chosen returns the first variable of the environment that chooses among devices, and its value; "" where none is set.
+func (s System) chosen(backend string) (name, value string) {
+	for _, name := range hiding[strings.ToLower(backend)] {
+		if v := s.Getenv(name); v != "" {
+			return name, v
+		}
+	}
+	return "", ""
 }
 
 // hidden names a variable of the environment that chooses no device.
