@@ -60,6 +60,9 @@ type Config struct {
 	ByPrice bool
 
 	Draft DraftConfig // of the draft model
+	// Synthetic are the probabilities with which guess i of a step is taken for the model's token, whatever the model
+	// says, if those before it were: for measuring what guesses of such a quality bring. nil: guesses are compared.
+	Synthetic []float64 `json:",omitempty"`
 
 	// Tokens fills Request.Tokens of a request that starts for the first time; nil: they are set at Arrive.
 	Tokens func(*Request) `json:"-"`
@@ -92,6 +95,11 @@ func (c *Config) Validate() error {
 			MaxRunning(c.Sequences))
 	case c.Stores != nil && c.PartTokens < 1:
 		return errors.New("core: part tokens = 0: copies need a unit")
+	}
+	for i, p := range c.Synthetic {
+		if !(p >= 0 && p <= 1) {
+			return fmt.Errorf("core: synthetic chance %d = %v: must be 0…1", i, p)
+		}
 	}
 	switch c.ThinkEvict {
 	case "", KeepThoughts, OffloadThoughts, DropThoughts:

@@ -82,7 +82,9 @@ func New(cfg Config) (*Core, error) {
 	c := &Core{cfg: cfg, requests: map[ID]*Request{}, slots: make([]*Request, cfg.Sched.MaxRunning), step: &Step{},
 		other: &Step{}}
 	s := SchedConfig(cfg.Sched)
+	s.AllGuesses = len(cfg.Synthetic) > 0
 	s.DraftBatch, s.DraftCost, s.Rereads = cfg.Draft.Batch, cfg.Draft.Cost, cfg.Seals
+	s.DraftStates = cfg.Draft.States > 0
 	c.drafts.slots = make([]draftSlot, cfg.Draft.Sequences)
 	c.drafts.rows = make([]*draftSlot, 0, cfg.Draft.Sequences)
 	if cfg.Draft.States > 0 {
@@ -194,6 +196,9 @@ func (c *Core) arrive(r *Request) {
 	r.seq = NoSeq
 	if r.Kind != Embed {
 		r.guess.most, r.guess.head = min(r.Speculate, MaxGuess), c.cfg.Draft.States > 0
+		if n := len(c.cfg.Synthetic); n > 0 {
+			r.guess.most = min(r.guess.most, n)
+		}
 	}
 	if c.requests[r.ID] = r; r.Control.Phase() == meridian.ThinkDecode {
 		r.thinkFrom = r.Prompt // the prompt opens the block

@@ -169,15 +169,16 @@ func (c *Core) headBegins(r *Request) (begin int, ok bool) {
 	return begin, true
 }
 
-// KeepsStates reports whether the caller keeps the states of all rows of the newest Step's batch: it decodes answers,
-// or the end of a prompt, for which a head may guess. Of a batch with several mixes of adapters the engine has not all.
+// KeepsStates reports whether the caller keeps the states of all rows of the newest Step's batch: the scheduler expects
+// that a head is used soon (sched.Plan.States), and the batch decodes answers, or the end of a prompt, for which it may
+// guess. Of a batch with several mixes of adapters the engine has not all.
 func (c *Core) KeepsStates() bool { return c.drafts.keeps }
 
 // wantStates decides KeepsStates.
 func (c *Core) wantStates() {
 	d := &c.drafts
 	d.keeps = false
-	if c.cfg.Draft.States == 0 || d.off {
+	if !c.plan.States || d.off {
 		return
 	}
 	mixes := [2]uint8{0: 255} // the least and the largest

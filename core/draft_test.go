@@ -20,12 +20,14 @@ func testDraft(cells int) DraftConfig {
 }
 
 // answered runs requests of 20 prompt tokens on eng, greedily, with the guesses of draft (nil: none), and returns their
-// tokens and what was drafted and accepted. A step takes ten times as long as one of the draft model.
-func answered(t *testing.T, eng, draft runtime.Engine, requests, tokens int) (out [][]Token, drafted, accepted int) {
+// tokens and what was drafted and accepted. A step takes ten times as long as one of the draft model. synthetic is
+// Config.Synthetic.
+func answered(t *testing.T, eng, draft runtime.Engine, requests, tokens int, synthetic ...float64) (out [][]Token,
+	drafted, accepted int) {
 	t.Helper()
 	caps := eng.Capabilities()
 	cfg := testConfig(caps.ContextTokens, requests, caps.MaxBatch, "meridian")
-	cfg.Sequences, cfg.Seals = caps.MaxSequences, caps.Seals
+	cfg.Sequences, cfg.Seals, cfg.Synthetic = caps.MaxSequences, caps.Seals, synthetic
 	if draft != nil {
 		d := draft.Capabilities()
 		cfg.Draft = DraftConfig{Sequences: d.MaxSequences, Cells: d.ContextTokens, Batch: d.MaxBatch,
@@ -60,7 +62,12 @@ func answered(t *testing.T, eng, draft runtime.Engine, requests, tokens int) (ou
 		if s.Idle && len(m.want) == 0 {
 			break
 		}
-		m.done(sched.StepOK, func(_ *Request, row int) (Token, bool) { return argmax(eng.Logits(row)), false })
+		m.done(sched.StepOK, func(r *Request, row int) (Token, bool) {
+			if tok, ok := m.c.Synthetic(r); ok {
+				return tok, false
+			}
+			return argmax(eng.Logits(row)), false
+		})
 	}
 	for _, r := range rs {
 		if r.Generated() != tokens {
@@ -106,6 +113,38 @@ func TestDrafts(t *testing.T) {
 		return fake.New(f)
 	}
 	draftsOn(t, open(1), open(1), open(2))
+}
+
+// TestSynthetic: made-up chances decide what becomes of guesses, not the model; every offered guess is computed.
+func TestSynthetic(t *testing.T) {
+	open := func(seed uint64) runtime.Engine {
+		f := fake.Config{Seed: seed}
+		f.ContextTokens, f.Batch, f.Sequences = 1024, 64, 24
+		return fake.New(f)
+	}
+	const tokens = 400
+	eng, same, other := open(1), open(1), open(2)
+	want, _, _ := answered(t, eng, nil, 1, tokens)
+	got, drafted, accepted := answered(t, eng, same, 1, tokens, 0, 0, 0)
+	if accepted != 0 || drafted < 3*(tokens-4) || !slices.EqualFunc(got, want, slices.Equal) {
+		t.Errorf("chance 0: %d of %d guesses of a copy came true", accepted, drafted)
+	}
+	got, drafted, accepted = answered(t, eng, other, 1, tokens, 1, 1, 1)
+	if accepted != drafted || drafted < tokens*7/10 || slices.EqualFunc(got, want, slices.Equal) {
+		t.Errorf("chance 1: %d of %d guesses of other weights came true", accepted, drafted)
+	}
+	// A chance of 1/2, then of 1/4: of three guesses 0.5 + 0.125 are expected to come true. The bounds are four
+	// standard deviations.
+	for _, draft := range []runtime.Engine{same, other} {
+		_, drafted, accepted = answered(t, eng, draft, 2, tokens, 0.5, 0.25, 0)
+		if per := float64(accepted) / float64(drafted) * 3; per < 0.51 || per > 0.74 {
+			t.Errorf("of %d guesses %d came true: %.3f in a step, want 0.625", drafted, accepted, per)
+		}
+		_, d, a := answered(t, eng, draft, 2, tokens, 0.5, 0.25, 0)
+		if d != drafted || a != accepted {
+			t.Errorf("again %d of %d came true, before that %d of %d", a, d, accepted, drafted)
+		}
+	}
 }
 
 // drafting is a machine with one running request of n prompt tokens whose guesses the draft model always makes.

@@ -156,8 +156,35 @@ func (c *Core) guessed(r *Request, s *sched.Slice) {
 // compare compares r's newest token with the guesses.
 func (c *Core) compare(r *Request) {
 	r.guess.next = 0
+	if drawn, comes := c.draw(r, len(r.Tokens)-1); drawn && !comes {
+		r.guess.inStep().wrong = true // the token may be the guessed one nevertheless
+	}
 	r.guess.text.compare(r.Tokens)
 	r.guess.draft.compare(r.Tokens)
+}
+
+// Synthetic returns the guess that is to be r's next token, whatever its row says, with Config.Synthetic.
+func (c *Core) Synthetic(r *Request) (Token, bool) {
+	in := r.guess.inStep()
+	if _, comes := c.draw(r, len(r.Tokens)); !comes {
+		return 0, false
+	}
+	return in.tokens[in.right], true
+}
+
+// draw decides by Config.Synthetic whether the newest step's guess for r's token at index at comes true; nothing is
+// drawn where there is no such guess. The place and the token before decide, so that each call says the same.
+func (c *Core) draw(r *Request, at int) (drawn, comes bool) {
+	g := &r.guess
+	in := g.inStep()
+	if in.wrong || in.right >= min(g.rows, in.n, len(c.cfg.Synthetic)) || at != in.from+in.right || at == 0 {
+		return false, false
+	}
+	// The finaliser of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
+	x := (uint64(at)<<32 ^ uint64(uint32(r.Tokens[at-1]))) + 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return true, float64((x^x>>31)>>11)/(1<<53) < c.cfg.Synthetic[in.right]
 }
 
 // keepGuesses counts the cells of guesses that came true as r's, except that of the newest token: its row may be needed

@@ -408,6 +408,9 @@ func TestPagesWithKeys(t *testing.T) {
 		if got := a.header.Get("Access-Control-Allow-Origin"); a.status != status || got != allowed {
 			t.Errorf("%v: with a key: %d, %q: %s", c.args, a.status, got, a.body)
 		}
+		if got := a.header.Get("Access-Control-Allow-Credentials") == "true"; got != c.any {
+			t.Errorf("%v: what the browser keeps may be sent: %v", c.args, got)
+		}
 		if a = send(t, http.DefaultClient, "POST", r.url(0)+"/v1/completions", completion1, origin); a.status == 200 {
 			t.Errorf("%v: without a key: %d %s", c.args, a.status, a.body)
 		}

@@ -68,6 +68,32 @@ var draftedTexts = map[string]func(*wire.Request){
 	},
 }
 
+// TestSyntheticRates: drafts are taken at the rates that the option says, whatever the model says; none of them ends an
+// answer, and a form is kept.
+func TestSyntheticRates(t *testing.T) {
+	config := fake.Config{Seed: 5}
+	plain := serve(t, config, "--speculate", "off")
+	want, _, _, _ := plain.events(random)
+	never := serveDraft(t, config, config, "--spec-synth-rates", "0,0,0")
+	got, _, _, _ := never.events(random)
+	if drafted, accepted := never.drafts(); accepted != 0 || drafted < 300 || !slices.Equal(got, want) {
+		t.Errorf("never: %v of %v drafts were taken", accepted, drafted)
+	}
+	always := serveDraft(t, config, fake.Config{Seed: 6}, "--spec-synth-rates", "1,1,1")
+	got, eos, _, _ := always.events(random)
+	if drafted, accepted := always.drafts(); accepted < drafted*9/10 || drafted < 80 || slices.Equal(got, want) ||
+		eos.Usage.CompletionTokens != 120 {
+		t.Errorf("always: %v of %v drafts were taken, %d tokens", accepted, drafted, eos.Usage.CompletionTokens)
+	}
+	want, _, _, _ = plain.events(draftedTexts["regex"])
+	if got, _, _, _ = always.events(draftedTexts["regex"]); !slices.Equal(got, want) {
+		t.Error("another answer with a form")
+	}
+	for _, r := range []*running{plain, never, always} {
+		r.nothingLeft()
+	}
+}
+
 // TestDraftModelChangesNothing: answers have the same events to the bit with and without a draft model, whether it is a
 // copy, of which nearly all guesses come true, or has other weights, and it is soon left alone.
 func TestDraftModelChangesNothing(t *testing.T) {

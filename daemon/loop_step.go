@@ -229,6 +229,10 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 			err.Error()})
 		return
 	}
+	// A token that was not drawn keeps no form, and ends no answer.
+	if tok, ok := l.core.Synthetic(&r.Request); ok && r.constraint == nil && !l.vocab.IsEOG(tok) {
+		choice = sampler.Choice{Token: tok}
+	}
 	for l.acceptToken(r, &choice, now) {
 		choice = sampler.Choice{Token: r.constraint.Forced()}
 	}

@@ -209,6 +209,9 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	l.saved = saved
 	m.Log(s.log)
 	s.draft.Log(m.NoSpeculation())
+	if len(s.cfg.SpecSynthRates) > 0 {
+		s.log.Warn("--spec-synth-rates is for measuring: drafts replace what the model says, and answers are not valid")
+	}
 	if most := schedConfig.MaxRunning; most < s.cfg.Parallel {
 		s.log.Warn("--parallel is more than this model's memory has sequences for", "parallel", s.cfg.Parallel,
 			"running", most)

@@ -53,6 +53,7 @@ func coreConfig(c *config.Config, caps runtime.Capabilities, info runtime.ModelI
 		PartTokens: core.PartTokensOf(info.KVBytesPerToken, caps.SnapshotTokens),
 	}
 	cc.Sched.Cost = cost
+	cc.Synthetic, _ = c.SyntheticRates() // validated by Load
 	if info.Encoder {
 		cc.Sched.Cells = encoderCells(c, caps)
 	}

@@ -126,6 +126,15 @@ type Config struct {
 	// DraftCost is the duration of a draft model's step relative to the model's, assumed until the first ones are
 	// measured. 0 = DefaultDraftCost.
 	DraftCost float64 `words:"draft_cost"`
+	GuessConfig
+}
+
+// GuessConfig is the part of Config about heads, and about steps that are measured.
+type GuessConfig struct {
+	// DraftStates: the draft model is a head, and reads the states of rows that the caller keeps (Plan.States).
+	DraftStates bool `words:"draft_states"`
+	// AllGuesses: every guess that is offered is computed where the step has room, whatever it costs: for measuring.
+	AllGuesses bool `words:"all_guesses"`
 }
 
 // Policies are the names Config.Policy takes, in the order a help text should list them.

@@ -15,8 +15,10 @@ import "time"
 //     spent that would have been spent by the better of the two choices (rent or buy). Each time that it has caught up
 //     and then made no guess doubles what the next time needs.
 //   - How often its guesses come true is seen only where it makes some. Where these seem not to pay it makes a few
-//     after trialFirst … trialEvery steps, if their price is at most draftTrialShare of the time of steps without: a
-//     draft model that does not fit costs 1 % of the time.
+//     after trialFirst … draftTrialEvery steps, if their price is at most draftTrialShare of the time of steps without.
+//     The price is what trials have taken: steps of another shape need a new graph, which no cost model predicts. A
+//     draft model that does not fit costs half a percent of the time.
+//   - A head reads the states of the model's rows (Config.DraftStates), see head.go.
 
 // DraftGrade is the grade of the draft model's guesses. Other guesses have lower ones.
 const DraftGrade = NumGrades - 1
@@ -27,11 +29,14 @@ const (
 	draftNewest = 16
 	maxFutile   = 20 // of request.futile
 	// draftTrialShare of the time of steps without the draft model's guesses is spent on trials.
-	draftTrialShare = 0.01
+	draftTrialShare = 0.005
 	// The first trials may take draftTrialFirst milliseconds together. Later ones take draftTrialMost at most: longer
 	// ones are not made.
-	draftTrialFirst = 200
+	draftTrialFirst = 50
 	draftTrialMost  = 10_000
+	draftTrialEvery = 1024 // the most steps from one trial without a right guess to the next
+	// A trial costs at most draftDear times its prediction: a machine that slept says nothing about its price.
+	draftDear = 8
 	// Before the first comparison, draftChance of its guesses come true: most pairs of models are better.
 	draftChance = 0.7
 )
@@ -44,10 +49,41 @@ type drafts struct {
 	depth int     // rounds in it
 	spare float64 // ms that trials may take
 	since int     // steps without its guesses since the newest trial
-	every int     // steps until the next trial, doubling from trialFirst to trialEvery
+	every int     // steps until the next trial, doubling from trialFirst to draftTrialEvery
+	trial draftTrial
+	hold  int // see chooseStates
 }
 
-func newDrafts() drafts { return drafts{cost: newCostModel(&CostState{}), spare: draftTrialFirst} }
+// draftTrial is the price of trials. Times are in milliseconds.
+type draftTrial struct {
+	in      bool    // the newest batch has the guesses of one
+	after   bool    // the batch before had them
+	waits   bool    // the draft model catches up for one
+	plain   float64 // predicted for the newest batch without guesses
+	planned float64 // of the newest trial, taken off drafts.spare
+	over    float64 // what trials take beyond what is predicted for them, moving average
+	excess  float64 // of the newest one, so far
+}
+
+func newDrafts() drafts {
+	return drafts{cost: newCostModel(&CostState{}), spare: draftTrialFirst, every: trialFirst, hold: statesHold}
+}
+
+// settle takes off the budget what the newest batch took longer for a trial than was planned: its own rows, and the
+// graphs that it and the step behind it needed. With predicted, the time of the Decode by the cost model.
+func (d *drafts) settle(took, drafting, predicted time.Duration) {
+	t := &d.trial
+	switch {
+	case t.in:
+		t.excess = float64(took+drafting)/1e6 - t.plain - t.planned
+	case t.after:
+		t.excess += float64(took-predicted) / 1e6
+		t.excess = min(max(-t.over, t.excess), mul(draftDear, t.planned))
+		d.spare -= t.excess
+		t.over = max(0, t.over+t.excess/2)
+	}
+	t.in, t.after = false, t.in
+}
 
 // observe learns from the draft model's part of a step.
 func (d *drafts) observe(took time.Duration) {
@@ -113,9 +149,6 @@ func (l load) guess(r *request, n int) load {
 // chooseDrafts decides whose guesses are to be the draft model's, and for which requests it is to catch up.
 func (s *Scheduler) chooseDrafts(b *batcher, p *guessStep) {
 	g, d := &s.guesses, &s.drafts
-	if d.cost.steps == 0 {
-		d.cost.assume(&s.cost, s.cfg.DraftCost)
-	}
 	able := 0
 	for k := range g.open {
 		if s.batch[g.open[k].i].draft > 0 {
@@ -123,9 +156,12 @@ func (s *Scheduler) chooseDrafts(b *batcher, p *guessStep) {
 		}
 	}
 	if able == 0 {
+		if s.cfg.DraftStates && g.guessable > 0 {
+			d.without(p.step) // states are kept before the next trial only
+		}
 		return
 	}
-	decode, used := s.cost.predict(b.load), false
+	used, trying := false, false
 	var trial *guessRow // the one that lacks least
 	for k := range g.open {
 		c := &g.open[k]
@@ -136,23 +172,23 @@ func (s *Scheduler) chooseDrafts(b *batcher, p *guessStep) {
 		if trial == nil || r.lag < s.batch[trial.i].lag {
 			trial = c
 		}
-		row := s.cost.predict(s.withGuess(b, c)) - decode
-		chance, price := s.sureChance(r, DraftGrade), row+s.draftRow(r, able)
-		value, took := best(p, c.value, c.chance, row, r.offer)
-		with, withTook := best(p, mul(r.worth(), chance), chance, price, r.draft)
-		saves := mul(with, took/value) - withTook // by the step with its guesses, ms
-		switch pays := mul(with-value, took) > mul(guessMargin, mul(value, withTook-took)); {
+		chance, saves, pays := s.draftPays(b, p, c, able, r.draft)
+		switch {
+		case s.cfg.AllGuesses:
+			if r.feeding = r.lag > s.cfg.DraftBatch/2; !r.feeding {
+				c.draft(r, 1)
+				c.forced = r.draft
+			}
 		// The trial for which the draft model caught up.
 		case r.lag <= draftNewest && r.trying:
 			r.feeding, r.trying = false, false
 			c.draft(r, chance)
 			c.forced = min(trialRows, r.draft)
-		case r.lag <= draftNewest && pays:
-			r.feeding = false
-			c.draft(r, chance)
 		case r.lag <= draftNewest:
-			r.feeding = false
-			continue
+			if r.feeding = false; !pays {
+				continue
+			}
+			c.draft(r, chance)
 		// Continue the catch-up: the time spent on it would be lost.
 		case r.feeding:
 		case pays:
@@ -164,31 +200,60 @@ func (s *Scheduler) chooseDrafts(b *batcher, p *guessStep) {
 		default:
 			continue
 		}
-		used = used || c.drafted || r.feeding
+		trying = trying || c.forced > 0 || r.feeding && r.trying
+		used = used || c.drafted && c.forced == 0 || r.feeding && !r.trying
 	}
+	d.trial.waits = trying
 	// Trials are for a draft model that is not used: guesses in use show themselves how often they come true.
 	if used {
 		d.since, d.every = 0, trialFirst
 		return
 	}
-	d.since++
-	d.spare = min(d.spare+mul(draftTrialShare, p.step), draftTrialMost)
+	d.without(p.step)
 	r := s.batch[trial.i]
-	price := mul(trialRows, s.cost.predict(s.withGuess(b, trial))-decode+s.draftRow(r, 1))
+	price, catchUp := s.trialPrice(b, trial), 0.0
 	if r.lag > draftNewest {
-		price += s.catchUp(r)
+		catchUp = s.catchUp(r)
 	}
-	if price > d.spare || d.since < d.every {
+	if trying || price+catchUp > d.spare || d.since < d.every {
 		return
 	}
-	d.spare -= price
-	d.since, d.every = 0, min(2*max(d.every, trialFirst), trialEvery)
+	d.spare -= price + catchUp
+	d.trial.planned = price
+	d.since, d.every = 0, min(2*d.every, draftTrialEvery)
 	if r.lag > draftNewest {
-		r.feeding, r.trying = true, true
+		r.feeding, r.trying, d.trial.waits = true, true, true
 		return
 	}
 	trial.draft(r, s.sureChance(r, DraftGrade))
 	trial.forced = min(trialRows, r.draft)
+}
+
+// trialPrice returns the time in milliseconds of a trial for c's request: the time predicted for its rows and the draft
+// model's, and what earlier trials took longer than that.
+func (s *Scheduler) trialPrice(b *batcher, c *guessRow) float64 {
+	row := s.cost.predict(s.withGuess(b, c)) - s.cost.predict(b.load) + s.draftRow(s.batch[c.i], 1)
+	return mul(trialRows, row) + s.drafts.trial.over
+}
+
+// without counts a step of so many milliseconds without the draft model.
+func (d *drafts) without(step float64) {
+	d.since++
+	d.spare = min(d.spare+mul(draftTrialShare, step), draftTrialMost)
+}
+
+// draftPays reports whether at most so many guesses of the draft model for c's request yield more tokens per
+// millisecond than those of its text, and the milliseconds that the step with them saves. The draft model guesses for
+// able requests in a round. chance is that of its guesses.
+func (s *Scheduler) draftPays(b *batcher, p *guessStep, c *guessRow, able, most int) (chance, saves float64,
+	pays bool) {
+	r := s.batch[c.i]
+	row := s.cost.predict(s.withGuess(b, c)) - s.cost.predict(b.load)
+	chance = s.sureChance(r, DraftGrade)
+	value, took := best(p, c.value, c.chance, row, r.offer)
+	with, withTook := best(p, mul(r.worth(), chance), chance, row+s.draftRow(r, able), most)
+	saves = mul(with, took/value) - withTook
+	return chance, saves, mul(with-value, took) > mul(guessMargin, mul(value, withTook-took))
 }
 
 // draft lets the draft model make c's guesses.

@@ -97,6 +97,9 @@ func (p *Plan) Append(dst []byte, prefix string) []byte {
 	if p.Reclaim > 0 {
 		num(" reclaim=", p.Reclaim)
 	}
+	if p.States {
+		dst = append(dst, " states"...)
+	}
 	dst = append(dst, '\n')
 	for i := range p.Release {
 		r := &p.Release[i]

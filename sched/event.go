@@ -238,6 +238,7 @@ func (s *Scheduler) outcome(e *EvStep) {
 		if s.guesses.trial {
 			s.cost.streak = 0 // a step of unusual shape says nothing about the machine's speed
 		}
+		s.drafts.settle(e.Took, e.Drafting, s.plan.Predicted)
 		s.observeCost(e)
 		s.observeGap(e.Took + e.Drafting)
 		s.learnPrice(e.Took)

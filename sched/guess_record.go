@@ -69,4 +69,7 @@ func (s *Scheduler) learnGuesses(r *request, e *EvToken) {
 	}
 	learn(r.grade, e.Right, e.Wrong)
 	learn(DraftGrade, e.DraftRight, e.DraftWrong)
+	if d := &s.drafts; e.DraftRight > 0 {
+		d.every = trialFirst // the next trial, if the newest guesses were one
+	}
 }

@@ -67,14 +67,15 @@ func phaseIndex(p State) int {
 
 // guesses is the state of speculation over all requests: acceptance, and trials of the price of a row.
 type guesses struct {
-	all      trust
-	open     []guessRow // scratch of speculate
-	declined int        // steps with good guesses that seemed not to pay, since the last trial
-	trial    bool       // the newest batch is a trial
-	every    int        // steps until the next trial, doubling from trialFirst to trialEvery
-	most     int        // the most guesses that a step has had
-	last     int        // guesses of the newest step with some
-	same     int        // steps with some in a row that had as many
+	all       trust
+	open      []guessRow // scratch of speculate
+	guessable int        // answers in the newest batch that may have guesses, offered or not
+	declined  int        // steps with good guesses that seemed not to pay, since the last trial
+	trial     bool       // the newest batch is a trial
+	every     int        // steps until the next trial, doubling from trialFirst to trialEvery
+	most      int        // the most guesses that a step has had
+	last      int        // guesses of the newest step with some
+	same      int        // steps with some in a row that had as many
 }
 
 // guessRow is a request whose next guess may get a row.
@@ -121,9 +122,10 @@ func (s *Scheduler) sureChance(r *request, grade int) float64 {
 // speculate adds rows of guessed tokens to the batch, which is complete otherwise.
 func (s *Scheduler) speculate(b *batcher) {
 	g := &s.guesses
-	s.drafts.load, s.drafts.depth = load{}, 0
+	d := &s.drafts
+	d.load, d.depth, d.trial.in, d.trial.waits = load{}, 0, false, false
 	p := guessStep{value: s.openGuesses(b), room: min(b.left, b.cells-b.unserved, maxGuessRows)}
-	if len(g.open) == 0 {
+	if len(g.open) == 0 && !s.cfg.DraftStates {
 		return
 	}
 	why := ReasonDraftUnlikely
@@ -134,12 +136,24 @@ func (s *Scheduler) speculate(b *batcher) {
 	case p.room <= 0:
 		why = ReasonDraftRoom
 	}
-	p.left = s.guessLimit(b)
-	p.step = mul(s.overhead.value, 1e-6) + s.cost.predict(b.load)
+	if p.left = s.guessLimit(b); s.cfg.AllGuesses {
+		p.left = math.Inf(1)
+	}
+	plain := s.cost.predict(b.load)
+	p.step = mul(s.overhead.value, 1e-6) + plain
+	if s.cfg.DraftBatch > 0 && d.cost.steps == 0 {
+		d.cost.assume(&s.cost, s.cfg.DraftCost)
+	}
 	if p.room > 0 && s.cfg.DraftBatch > 0 {
 		s.chooseDrafts(b, &p)
 	}
-	vary, limited := g.same >= alike, p.room
+	if s.cfg.DraftStates {
+		s.chooseStates(b, &p)
+	}
+	if len(g.open) == 0 {
+		return
+	}
+	vary, limited := g.same >= alike && !s.cfg.AllGuesses, p.room
 	if vary && g.last > trialRows {
 		p.room = min(p.room, g.last/2)
 	}
@@ -179,6 +193,7 @@ func (s *Scheduler) speculate(b *batcher) {
 			s.drafted(r, c)
 			if what = ReasonDraftModel; c.forced > 0 {
 				what = ReasonDraftModelTrial
+				d.trial.in, d.trial.plain = true, plain
 			}
 		}
 		s.decide(r, what)
@@ -192,13 +207,16 @@ func (s *Scheduler) speculate(b *batcher) {
 // openGuesses lists the requests of the batch whose next tokens can be guessed, and returns what its tokens are worth.
 func (s *Scheduler) openGuesses(b *batcher) (value float64) {
 	g := &s.guesses
-	g.open = g.open[:0]
+	g.open, g.guessable = g.open[:0], 0
 	for i := range s.plan.Batch {
 		sl, r := &s.plan.Batch[i], s.batch[i]
 		if r == nil || sl.Kind != SliceDecode || sl.Row < 0 {
 			continue
 		}
 		value += r.worth()
+		if r.guesses {
+			g.guessable++
+		}
 		switch {
 		case !r.guesses:
 		case r.offer == 0 && r.draft == 0:
@@ -235,7 +253,7 @@ func (s *Scheduler) addGuesses(b *batcher, p *guessStep) bool {
 			s.addRound(b, p, &round)
 			continue
 		}
-		if best < 0 || rate < p.fast() {
+		if best < 0 || rate < p.fast() && !s.cfg.AllGuesses {
 			break
 		}
 		row := s.withGuess(b, &g.open[best])

@@ -147,6 +147,7 @@ type Plan struct {
 	Predicted     time.Duration      // of Decode, by the cost model; 0 with an empty Batch
 	Bound         Bound              // when Decode is better given up
 	Drafting      time.Duration      // predicted for the draft model, before Decode
+	States        bool               // a head may soon need the states of the batch's rows (Config.DraftStates)
 	Budget        int                // most tokens of this step
 	PrefillHeld   bool               // the guard kept prompts out of this step
 	Reason        Reason             // why the batch is not larger

@@ -7,6 +7,7 @@
 #   scripts/dropin.sh                        all but tools, MCP, the proxy and pictures
 #   scripts/dropin.sh completion router      only these files of unit/: test_completion.py, test_router.py
 #
+# DIVIDED=1 divides the context where a test gives -np and not --kv-unified, as llama-server does then by itself.
 # GEMMA names a GGUF file of a Gemma 3 for the tests that need it; without it these are skipped. KEEP=1 keeps the folder
 # with the logs.
 set -uo pipefail

@@ -523,8 +523,39 @@ async function narrow() {
   await page.close();
 }
 
+// keyedDaemon: a server with --api-keys shows its page, asks for the key, says that a wrong one is wrong, and keeps the
+// right one over a reload.
+async function keyedDaemon() {
+  const url = process.env.KEYED_URL;
+  const context = await browser.createBrowserContext();
+  const page = await context.newPage();
+  page.setDefaultTimeout(wait);
+  page.on('pageerror', (e) => problems.push(`error: ${e.message}`));
+  await page.goto(url, { waitUntil: 'domcontentloaded' });
+  await page.waitForSelector('#key[open]');
+  await accessible(page, 'the question for a key');
+  await shot(page, 'key');
+  await page.type('#key-value', 'a wrong key');
+  await page.keyboard.press('Enter');
+  await page.waitForFunction(() => document.getElementById('key-note').textContent.includes('does not know this key'));
+  check(true, 'a wrong key is said to be wrong');
+  await page.waitForSelector('#key[open]');
+  await page.type('#key-value', 'page-check-key-0123456789abcdef');
+  await page.keyboard.press('Enter');
+  const ok = () => page.waitForFunction(() => document.getElementById('status').dataset.state === 'ok');
+  await ok();
+  await ask(page, 'Hello');
+  await answers(page, 1);
+  check((await lastAnswer(page)).text !== '', 'with the key the chat is answered');
+  await page.reload({ waitUntil: 'domcontentloaded' });
+  await ok();
+  check(await page.$('#key[open]') === null, 'the key is kept over a reload');
+  await page.close();
+}
+
 try {
   await realDaemon();
+  await keyedDaemon();
   await chats();
   await models();
   await toolServers();

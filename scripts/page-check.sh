@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Drives the page in headless Chromium through uma-cli open, on the built daemon and on one that thinks slowly: chat,
 # thought, end of thinking, stop, retry, reload, branches, files, settings, search, export and import, the models (of a
-# scripted server), the live panels, Markdown, keyboard, dark mode, 400 and 360 px, accessibility
-# (axe-core), no console error, no request to another origin. Needs Chromium (Debian: apt-get install chromium), node
-# and, once, npm's registry. Without them it says so and checks nothing.
+# scripted server), a server that wants a key, the live panels, Markdown, keyboard, dark mode, 400 and 360 px,
+# accessibility (axe-core), no console error, no request to another origin. Needs Chromium (Debian: apt-get install
+# chromium), node and, once, npm's registry. Without them it says so and checks nothing.
 # Usage: scripts/page-check.sh [FOLDER], into which the screenshots go (default: a temporary one). BIN=FOLDER names
 # built commands; otherwise make builds them. UMA_PAGE_ASSETS=FOLDER takes the page's files from a folder instead.
 set -euo pipefail
@@ -57,5 +57,15 @@ for name in real slow; do
 	done
 	[ -s "$dir/$name.url" ] || { cat "$dir/$name.log" >&2; exit 1; }
 done
-CHROMIUM="$chromium" node scripts/page-check.mjs "$(cat "$dir/real.url")" "$(cat "$dir/slow.url")" \
-	"$shots" "$PWD/$tools"
+umask 077
+echo "page-check-key-0123456789abcdef tester" >"$dir/keys"
+"$BIN/uma-serve" --socket "$dir/keyed" --listen 127.0.0.1:0 --listen-mode 0000 --api-keys "$dir/keys" \
+	>"$dir/keyed.log" 2>&1 &
+pids+=($!)
+for _ in $(seq 600); do
+	keyed=$(grep -o 'http://127\.0\.0\.1:[0-9]*' "$dir/keyed.log" | head -1) && break
+	sleep 0.1
+done
+[ -n "$keyed" ] || { cat "$dir/keyed.log" >&2; exit 1; }
+CHROMIUM="$chromium" KEYED_URL="$keyed" node scripts/page-check.mjs "$(cat "$dir/real.url")" \
+	"$(cat "$dir/slow.url")" "$shots" "$PWD/$tools"

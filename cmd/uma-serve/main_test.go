@@ -91,6 +91,8 @@ func values(t *testing.T, f *pflag.Flag) (strong, weak string, with []string) {
 		return "user_requests=1", "user_requests=2", nil
 	case "router-user", "alias", "tags":
 		return "1000", "1001", nil
+	case "spec-synth-rates":
+		return "0.7", "0.8", nil
 	case "telemetry-endpoint":
 		return "http://strong.test:4318", "http://weak.test:4318", nil
 	case "cors-origin":

@@ -74,10 +74,11 @@ func New(cfg *config.Config, keys Keyring) (*Gate, error) {
 		}
 	}
 	origins := cfg.CORSOrigins
-	if len(origins) == 0 && keys != nil && a.Mode&0o777 == 0 {
-		origins = []string{"*"} // a page has no more than its key; without one no client is let in
+	keyed := keys != nil && a.Mode&0o777 == 0 // no client is let in without a key, and a page has no more than its own
+	if len(origins) == 0 && keyed {
+		origins = []string{"*"}
 	}
-	if a.Guard, err = webguard.New(cfg.AllowedHosts, origins); err != nil {
+	if a.Guard, err = webguard.New(cfg.AllowedHosts, origins, keyed); err != nil {
 		return nil, err
 	}
 	return a, nil

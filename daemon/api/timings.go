@@ -20,8 +20,9 @@ type Timings struct {
 	AnswerPerSecond float64 `json:"predicted_per_second"`
 	QueueMs         float64 `json:"queue_ms"`
 	TTFTMs          float64 `json:"ttft_ms"`
-	DraftN          int     `json:"draft_n,omitempty"` // guessed tokens that were computed
-	DraftAccepted   int     `json:"draft_n_accepted,omitempty"`
+	// Guessed tokens that were computed, and those of them that were taken; neither where there are none.
+	DraftN        int  `json:"draft_n,omitempty"`
+	DraftAccepted *int `json:"draft_n_accepted,omitempty"`
 }
 
 // TimingsOf returns the timings of a finished request.
@@ -29,7 +30,9 @@ func TimingsOf(e *wire.EOS) Timings {
 	t := timingsOf(e.Usage.PromptTokens, e.Usage.CachedTokens, e.Usage.CompletionTokens, e.Timings.Prefill,
 		e.Timings.Decode)
 	t.QueueMs, t.TTFTMs = milliseconds(e.Timings.Queue), milliseconds(e.Timings.TTFT)
-	t.DraftN, t.DraftAccepted = e.Usage.DraftedTokens, e.Usage.AcceptedTokens
+	if t.DraftN = e.Usage.DraftedTokens; t.DraftN > 0 {
+		t.DraftAccepted = &e.Usage.AcceptedTokens
+	}
 	return t
 }
 

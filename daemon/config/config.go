@@ -81,6 +81,7 @@ type Config struct {
 	StartTargetTokens int
 	Speculate         string
 	SpecType          string   // kinds of drafts, see drafts
+	SpecSynthRates    []string // see SyntheticRates
 	DraftModel        string   // file or name; "" = none
 	LoRA              []string // --lora, see LoRAs
 	Alias             []string // names of the model of --model

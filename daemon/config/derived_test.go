@@ -56,6 +56,27 @@ func TestSpeculateOption(t *testing.T) {
 	}
 }
 
+// TestSyntheticRates: a rate of steps becomes the chance of a draft behind those that were taken.
+func TestSyntheticRates(t *testing.T) {
+	for text, want := range map[string][]float64{"": nil, "0.5": {0.5}, "0.8,0.4,0.4,0,0": {0.8, 0.5, 1, 0, 0},
+		"1,1": {1, 1}} {
+		c := &Config{}
+		if err := (&listFlag{values: &c.SpecSynthRates}).Set(text); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := c.SyntheticRates(); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+	}
+	for _, rates := range [][]string{{"1.1"}, {"-0.1"}, {"0.4", "0.5"}, {"NaN"}, {"high"},
+		slices.Repeat([]string{"1"}, 17)} {
+		_, err := (&Config{SpecSynthRates: rates}).SyntheticRates()
+		if err == nil || !strings.Contains(err.Error(), "--spec-synth-rates has") {
+			t.Errorf("%q: %v", rates, err)
+		}
+	}
+}
+
 // TestShutdownShares: the parts of --shutdown-timeout never exceed it.
 func TestShutdownShares(t *testing.T) {
 	for _, total := range []time.Duration{0, time.Millisecond, time.Second, 30 * time.Second, time.Hour} {

@@ -3,8 +3,10 @@ package config
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/model/gguf"
 )
 
@@ -26,7 +28,7 @@ const HeadStates = 128
 // drafts parses --spec-type.
 func (c *Config) drafts() (model, head, none bool, err error) {
 	if c.SpecType == specAuto {
-		return true, false, false, nil // a head costs more than it brings where its guesses are wrong: docs/lab
+		return true, false, false, nil // what a head costs whose guesses are wrong is not known well enough: docs/lab
 	}
 	kinds := strings.Split(c.SpecType, ",")
 	for _, kind := range kinds {
@@ -44,6 +46,29 @@ func (c *Config) drafts() (model, head, none bool, err error) {
 		}
 	}
 	return model, head, none, nil
+}
+
+// SyntheticRates returns the chances of --spec-synth-rates that a drafted token is taken if those before it were, as
+// core.Config has them.
+func (c *Config) SyntheticRates() (chances []float64, err error) {
+	before := 1.0
+	for _, text := range c.SpecSynthRates {
+		p, err := strconv.ParseFloat(text, 64)
+		if err != nil || !(p >= 0 && p <= before) {
+			return nil, fmt.Errorf("--spec-synth-rates has %q; it must be a number 0…1, and no larger than the one "+
+				"before", text)
+		}
+		chance := 0.0
+		if before > 0 {
+			chance = p / before
+		}
+		chances, before = append(chances, chance), p
+	}
+	if len(chances) > core.MaxGuess {
+		return nil, fmt.Errorf("--spec-synth-rates has %d numbers; there must be at most %d", len(chances),
+			core.MaxGuess)
+	}
+	return chances, nil
 }
 
 // NoDraft returns the reason why the options leave a draft model unused, "" if it is used.

@@ -44,7 +44,8 @@ var modelOptions = []string{
 	"power", "gpu-layers", "n-cpu-moe", "flash-attn", "cache-type-k", "cache-type-v", "no-kv-offload", "mlock",
 	"no-mmap", "no-repack", "seed", "max-tokens", "mmproj",
 	"policy", "itl-target-ms", "think-floor-ms", "tick-budget-ms", "start-target-tokens",
-	"speculate", "spec-type", "draft-model", "lora", "defaults", "think", "think-budget", "early-exit",
+	"speculate", "spec-type", "spec-synth-rates", "draft-model", "lora", "defaults",
+	"think", "think-budget", "early-exit",
 	"no-prefix-cache", "share-prefixes", "think-evict", "context-shift", "cache-ram", "cache-disk",
 }
 

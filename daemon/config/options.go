@@ -42,8 +42,8 @@ func (c *Config) sections() []Section {
 	fs.Var(requestContextFlag{&c.RequestCtxSize}, "request-ctx-size", "maximum `tokens` of one request, its prompt "+
 		"and its answer together; 0 = all of --ctx-size; share = --ctx-size divided by --parallel, so that each "+
 		"request has a part that others cannot take (--no-kv-unified, --kv-unified-per-slot)")
-	fs.StringVar(&c.ChatTemplate, "chat-template", "", "use the chat template `FILE|NAME` instead of the model's: "+
-		"a Jinja file, or one of "+strings.Join(template.BuiltinNames(), ", "))
+	fs.StringVar(&c.ChatTemplate, "chat-template", "", "use the chat template `FILE|NAME|TEXT` instead of the "+
+		"model's: a Jinja file, such a template itself, or one of "+strings.Join(template.BuiltinNames(), ", "))
 	fs.IntVar(&c.Parallel, "parallel", 16, "maximum requests that run at the same time, 1…248 (-np)")
 	fs.IntVarP(&c.BatchSize, "batch-size", "b", 2048, "maximum `tokens` per decode step")
 	fs.IntVar(&c.UBatchSize, "ubatch-size", 512, "physical batch size: maximum `tokens` per device pass (-ub)")
@@ -127,6 +127,9 @@ func (c *Config) sections() []Section {
 	fs.StringVar(&c.SpecType, "spec-type", specAuto, "`KINDS` of drafts beside those from texts: draft-mtp (the head "+
 		"of the model's file, a layer that drafts), draft-simple (--draft-model), both with a comma between them, "+
 		"auto (the draft model if there is one) or none (no drafts at all). ngram-simple: texts alone")
+	fs.Var(&listFlag{values: &c.SpecSynthRates}, "spec-synth-rates", "for measuring alone, answers are not valid: the "+
+		"share of steps in which the 1st, 2nd, … drafted token is taken, whatever the model says: `P,P,…`, each 0…1 "+
+		"and none above the one before; steps draft no more tokens than there are rates")
 	fs.StringVar(&c.DraftModel, "draft-model", "", "`FILE|NAME` of a draft model for speculative decoding: a small "+
 		"model with the same vocabulary, used where it is expected to save time. It serves the default model only; a "+
 		"[models.NAME] table names the draft model of another one (-md)")

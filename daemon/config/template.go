@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 
 	"github.com/uma-serve/uma-serve/model/template"
@@ -36,12 +37,25 @@ func (c *Config) TemplateFor(own string, has func(token string) bool) (text, sou
 	return text, "built-in " + name + " (the model has none)", nil
 }
 
+// CompileTemplate compiles a text of TemplateFor. Only one that --chat-template names may leave out what the user says.
+func (c *Config) CompileTemplate(text string) (*template.Template, error) {
+	if c.ChatTemplate != "" && (c.Recipe == nil || c.Recipe.Template == "") {
+		return template.CompileChosen(text)
+	}
+	return template.Compile(text)
+}
+
+// extension is that of a file's name.
+var extension = regexp.MustCompile(`\.\w+$`)
+
 // loadTemplate returns the template that --chat-template names: a built-in one, a text, else a file.
 func loadTemplate(name string) (text string, isBuiltin bool, err error) {
 	if text, ok := template.Builtin(name); ok {
 		return text, true, nil
 	}
-	if strings.Contains(name, "{{") || strings.Contains(name, "{%") { // llama-server takes a template's text here
+	// llama-server takes a template's text here. A text without expressions is the same for every conversation.
+	if strings.Contains(name, "{{") || strings.Contains(name, "{%") ||
+		strings.ContainsAny(name, " \n") && !strings.ContainsRune(name, '/') && !extension.MatchString(name) {
 		return name, false, nil
 	}
 	must := "a template file or one of " + strings.Join(template.BuiltinNames(), ", ")

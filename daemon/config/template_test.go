@@ -29,7 +29,8 @@ func TestLoadTemplate(t *testing.T) {
 		t.Error(isBuiltin, err)
 	}
 	for name, want := range map[string]string{huge: "longer than 1048576 bytes",
-		dir: "it must be a template file or one of", "gemna": "chatml, command-r"} {
+		dir: "it must be a template file or one of", "gemna": "chatml, command-r",
+		"my template.jinja": "no such file", "my/folder of templates": "no such file"} {
 		if _, _, err := loadTemplate(name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", name, err, want)
 		}
@@ -48,6 +49,10 @@ func TestChatTemplateOption(t *testing.T) {
 	}
 	if c, err := load(t, nil, []string{"UMA_CHAT_TEMPLATE=phi3"}); err != nil || c.ChatTemplate != "phi3" {
 		t.Errorf("%q %v", c.ChatTemplate, err)
+	}
+	c, err := load(t, []string{"--chat-template", "Say something nice."}, nil)
+	if err != nil || len(c.Warnings) != 1 || !strings.Contains(c.Warnings[0], "leaves out what the user says") {
+		t.Errorf("a text: %v, %v", c, err)
 	}
 	file := write(t, `chat_template = "llama3"`)
 	if c, err := load(t, []string{"--config", file}, nil); err != nil || c.ChatTemplate != "llama3" {

@@ -91,14 +91,20 @@ func (c *Config) Validate() error {
 		"background_queue, which --policy %s could not keep: it knows no classes; leave it out", c.Policy)
 	_, errSpeculate := c.speculation()
 	_, _, _, errDrafts := c.drafts()
-	errs = append(errs, errSpeculate, errDrafts)
+	_, errRates := c.SyntheticRates()
+	errs = append(errs, errSpeculate, errDrafts, errRates)
 	if c.ChatTemplate != "" {
 		text, _, err := loadTemplate(c.ChatTemplate)
+		var t *template.Template
 		if err == nil {
-			_, err = template.Compile(text)
+			t, err = c.CompileTemplate(text)
 		}
-		if err != nil {
+		switch {
+		case err != nil:
 			errs = append(errs, fmt.Errorf("--chat-template is %q; %w", c.ChatTemplate, err))
+		case t.Deaf():
+			c.Warnings = append(c.Warnings, fmt.Sprintf("--chat-template is %.60q: it leaves out what the user says, "+
+				"so that every conversation gets an answer to the same text", c.ChatTemplate))
 		}
 	}
 	oneOf("share-prefixes", c.SharePrefixes, Choices["share-prefixes"]...)

@@ -331,6 +331,10 @@ func TestStoppedBeforeItsModelHasRoom(t *testing.T) {
 		return n
 	}
 	waitfor.True(t, "the request waits", func() bool { return waiting() == 1 })
+	status, text := r.http().do("GET", "/v1/stream?conv_id=a", "")
+	if status != http.StatusServiceUnavailable || !strings.Contains(text, "a model is loading") {
+		t.Errorf("its stream: %d %s", status, text)
+	}
 	if status, text := r.http().do("DELETE", "/v1/stream?conv_id=b", ""); status != http.StatusNoContent ||
 		waiting() != 1 {
 		t.Errorf("delete of another: %d %s", status, text)

@@ -24,6 +24,12 @@ const lookup = "/v1/streams/lookup"
 func (f *Front) serveStream(w http.ResponseWriter, r *http.Request) {
 	id := r.URL.Query().Get("conv_id")
 	owner := f.ownerOf(r, id)
+	if owner == nil && f.loads() {
+		w.Header().Set("Retry-After", "1")
+		f.answerError(w, r, &wire.Error{Code: wire.ModelUnready,
+			Message: "a model is loading, and its streams are not known yet: ask again"})
+		return
+	}
 	peer, _ := ipc.PeerOf(r.Context())
 	if owner == nil || ipc.HandTo(w, r, func(c *ipc.Conn) *ipc.Link {
 		if owner.dead {
@@ -36,6 +42,16 @@ func (f *Front) serveStream(w http.ResponseWriter, r *http.Request) {
 	}) != nil {
 		f.noProcess(w, r)
 	}
+}
+
+// loads reports whether a model is loading, or waits for that.
+func (f *Front) loads() (any bool) {
+	f.call(func() {
+		for _, m := range f.models {
+			any = any || m.state == loading || len(m.waiting) > 0
+		}
+	})
+	return any
 }
 
 // ownerOf is the process that has a stream of the client, nil when none has.

@@ -98,7 +98,7 @@ func New(cfg *config.Config, eng runtime.Engine, added []string, failed func(err
 		return nil, err
 	}
 	m.source, m.templateText = source, text
-	if m.template, m.noChat = template.Compile(text); m.noChat != nil {
+	if m.template, m.noChat = cfg.CompileTemplate(text); m.noChat != nil {
 		m.noChat = fmt.Errorf(`this model's chat template cannot be run (%w)`, m.noChat)
 	} else {
 		bos, eos := m.Specials()

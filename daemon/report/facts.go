@@ -11,7 +11,6 @@ import (
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/model/gguf"
-	"github.com/uma-serve/uma-serve/model/template"
 	"github.com/uma-serve/uma-serve/models/store"
 	"github.com/uma-serve/uma-serve/runtime"
 )
@@ -127,7 +126,7 @@ func FileFacts(c *config.Config, path string) (*api.Facts, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := template.Compile(text); err == nil {
+	if _, err := c.CompileTemplate(text); err == nil {
 		f.Template, m.ChatTemplate, m.TemplateSource = text, true, source
 	}
 	f.Infill = prepare.InfillTokens(config.InfillMarks(&info, info.VocabSize), func(s string) (runtime.Token, bool) {

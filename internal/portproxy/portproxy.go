@@ -70,7 +70,7 @@ func ListenFor(addr netip.AddrPort, target http.Handler) (*Proxy, error) {
 	}
 	p := &Proxy{uid: uint32(os.Geteuid())}
 	var err error
-	if p.guard, err = webguard.New(nil, nil); err != nil {
+	if p.guard, err = webguard.New(nil, nil, false); err != nil {
 		return nil, err
 	}
 	if p.finder, err = sockdiag.New(); err != nil {

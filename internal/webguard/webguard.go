@@ -27,7 +27,8 @@ type Guard struct {
 
 // New returns a Guard that accepts these names and addresses in the Host header, besides the loopback ones and the
 // address that the client has reached, and answers pages of these origins: scheme://host[:port], Local, or * for all.
-func New(hosts, origins []string) (*Guard, error) {
+// With credentials the pages may send what the browser keeps for this server's name, cookies too.
+func New(hosts, origins []string, credentials bool) (*Guard, error) {
 	g := &Guard{cross: http.NewCrossOriginProtection()}
 	for _, h := range hosts {
 		if err := CheckHostName(h); err != nil {
@@ -56,7 +57,7 @@ func New(hosts, origins []string) (*Guard, error) {
 			AllowedMethods: []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut,
 				http.MethodPatch, http.MethodDelete},
 			AllowedHeaders: []string{"*"}, ExposedHeaders: []string{"Retry-After", "WWW-Authenticate"},
-			AllowPrivateNetwork: true, MaxAge: preflightSeconds,
+			AllowPrivateNetwork: true, AllowCredentials: credentials, MaxAge: preflightSeconds,
 			OptionsSuccessStatus: http.StatusOK, // some old browsers take no 204
 		})
 	}

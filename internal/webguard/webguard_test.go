@@ -9,7 +9,7 @@ import (
 )
 
 func TestHost(t *testing.T) {
-	g, err := New([]string{"llm.example.org", "[2001:db8::1]", "GPUBox"}, nil)
+	g, err := New([]string{"llm.example.org", "[2001:db8::1]", "GPUBox"}, nil, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestOrigin(t *testing.T) {
 		{[]string{Local}, "POST", "Origin: null", false},
 		{[]string{Local, "https://a.example"}, "POST", "Origin: https://a.example", true},
 	} {
-		g, err := New(nil, c.allowed)
+		g, err := New(nil, c.allowed, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +123,7 @@ func TestCORS(t *testing.T) {
 		{[]string{Local}, "OPTIONS", "Origin: http://evil.example; Access-Control-Request-Method: POST", false, false,
 			200, ""},
 	} {
-		g, err := New(nil, c.allowed)
+		g, err := New(nil, c.allowed, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,6 +138,14 @@ func TestCORS(t *testing.T) {
 		}
 		if w.Header().Get("Access-Control-Allow-Credentials") != "" {
 			t.Error("credentials are allowed")
+		}
+		if g, err = New(nil, c.allowed, true); err != nil {
+			t.Fatal(err)
+		}
+		w2 := httptest.NewRecorder()
+		g.CORS(w2, r)
+		if got := w2.Header().Get("Access-Control-Allow-Credentials") == "true"; got != (c.origin != "") {
+			t.Errorf("%v: %s with %q: credentials are allowed: %v", c.allowed, c.method, c.header, got)
 		}
 		if len(c.allowed) > 0 && !strings.Contains(strings.Join(w.Header().Values("Vary"), ","), "Origin") && c.ok {
 			t.Errorf("%v: %s with %q: no Vary: %v", c.allowed, c.method, c.header, w.Header())
@@ -154,19 +162,19 @@ func TestCORS(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	for _, h := range []string{"", "http://x", "x:80", "*", "a b", "x/y", "[::1]:80"} {
-		if _, err := New([]string{h}, nil); err == nil {
+		if _, err := New([]string{h}, nil, false); err == nil {
 			t.Errorf("host %q is accepted", h)
 		}
 	}
 	for _, o := range []string{"", "x", "http://", "http://x/", "http://x/y", "http://X", "http://u@x", "null",
 		"http://x?y", "//x"} {
-		if _, err := New(nil, []string{o}); err == nil {
+		if _, err := New(nil, []string{o}, false); err == nil {
 			t.Errorf("origin %q is accepted", o)
 		}
 	}
 	for _, o := range []string{"http://x", "https://x:8443", "app://obsidian.md", "chrome-extension://abcdef", "*",
 		Local} {
-		if _, err := New(nil, []string{o}); err != nil {
+		if _, err := New(nil, []string{o}, false); err != nil {
 			t.Errorf("origin %q: %v", o, err)
 		}
 	}
@@ -177,7 +185,7 @@ func FuzzHost(f *testing.F) {
 	for _, h := range []string{"localhost:1", "[::1]:80", "evil.example", "127.0.0.1", "[::ffff:7f00:1]:1", ""} {
 		f.Add(h)
 	}
-	g, err := New(nil, nil)
+	g, err := New(nil, nil, false)
 	if err != nil {
 		f.Fatal(err)
 	}

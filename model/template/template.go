@@ -84,11 +84,24 @@ type Template struct {
 	rewrites  [kinds]bool // kinds of messages whose texts the template rewrites: holds never finds them
 	markers   []string    // of thinking, which the template writes
 	alters    bool        // likewise the arguments of calls
+	deaf      bool
 }
+
+// Deaf reports whether the template leaves out what the user says.
+func (t *Template) Deaf() bool { return t.deaf }
 
 // Compile parses a template and tries it on one user message, so that one that cannot work at all is found when
 // the model is loaded and not with the first request. The error wraps ErrTemplate.
 func Compile(template string) (*Template, error) {
+	t, err := CompileChosen(template)
+	if err == nil && t.deaf {
+		return nil, fmt.Errorf("%w: it leaves out the content of a user message; %s", ErrTemplate, advice)
+	}
+	return t, err
+}
+
+// CompileChosen is Compile for a template that a person has chosen: it may leave out what the user says (Deaf).
+func CompileChosen(template string) (*Template, error) {
 	tmpl, err := jinja.Compile(template)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w; %s", ErrTemplate, err, advice)
@@ -119,10 +132,7 @@ func Compile(template string) (*Template, error) {
 		}
 	}
 	t.parts, t.noTools, t.functions = false, nil, false
-	switch {
-	case plainErr == nil:
-		return nil, fmt.Errorf("%w: it leaves out the content of a user message; %s", ErrTemplate, advice)
-	case !errors.Is(plainErr, ErrRefused):
+	if t.deaf = plainErr == nil; !t.deaf && !errors.Is(plainErr, ErrRefused) {
 		return nil, plainErr
 	}
 	t.findTools()

@@ -143,6 +143,25 @@ func TestCompileRefusesWhatCannotWork(t *testing.T) {
 	}
 }
 
+// TestChosen: a template that leaves out what the user says works where a person has chosen it.
+func TestChosen(t *testing.T) {
+	for src, deaf := range map[string]bool{"Hello": true, "": true,
+		"{% for m in messages %}{{ m.content }}{% endfor %}": false} {
+		tmpl, err := CompileChosen(src)
+		if err != nil || tmpl.Deaf() != deaf || tmpl.Tools().Form == nil {
+			t.Fatalf("%q: %v", src, err)
+		}
+		out, err := tmpl.Render(Input{Messages: []Message{{Role: "system", Content: "Be kind."},
+			{Role: "user", Content: "Hi"}, {Role: "assistant", Content: "Hello"}, {Role: "user", Content: "?"}}})
+		if want := src; deaf && (err != nil || out != want) {
+			t.Errorf("%q: %q, %v", src, out, err)
+		}
+	}
+	if _, err := CompileChosen("{% for m in messages %}"); err == nil {
+		t.Error("a broken template is taken")
+	}
+}
+
 // A message cannot smuggle template code or overwrite a variable.
 func TestMessagesAreData(t *testing.T) {
 	tmpl := load(t, "chatml")

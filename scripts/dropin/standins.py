@@ -9,6 +9,7 @@ import os
 import shutil
 import tempfile
 
+import hub
 import pytest
 import utils
 
@@ -36,6 +37,11 @@ CACHED = {
     "ggml-org/test-model-stories260K-infill": ("stories260K-infill-f32.gguf", "tiny.gguf"),
 }
 
+# What the hub of this machine has for tests that download. They say --offline too, by which llama-server means the
+# downloads that it would make by itself; uma-serve makes none then, so that these tests are run without it.
+HUB = {"ggml-org/test-model-router-download": {"test-model-router-download-F16.gguf": "infill.gguf"}}
+DOWNLOADS = ("test_router_download_model", "test_router_delete_model")
+
 
 def cache(root):
     """Lays out a cache of Hugging Face with the stand-ins."""
@@ -58,6 +64,8 @@ def cache(root):
 
 def pytest_configure(config):
     os.makedirs(utils.TMP_DIR, exist_ok=True)
+    os.environ["HF_ENDPOINT"] = hub.serve({repo: {name: os.path.join(MODELS, file) for name, file in files.items()}
+                                           for repo, files in HUB.items()})
     utils.ServerPreset.load_all = staticmethod(lambda: None)
     utils.match_regex = lambda regex, text: bool(text)
 
@@ -88,6 +96,8 @@ def pytest_configure(config):
             for name, value in options.items():
                 if getattr(self, name) is None:
                     setattr(self, name, value)
+        if any(name in os.environ.get("PYTEST_CURRENT_TEST", "") for name in DOWNLOADS):
+            self.offline = False
         self.home = tempfile.mkdtemp(prefix="dropin-", dir=os.environ.get("TMPDIR", "/tmp"))
         if self.model_file is None:
             cache(os.path.join(self.home, "hub"))
@@ -98,7 +108,7 @@ def pytest_configure(config):
             # The tests ask from this user's account; other users of the machine stay out.
             "UMA_THREADS": "2", "UMA_CACHE_RAM": "64MiB",
         }
-        if self.n_slots and not self.kv_unified:
+        if self.n_slots and not self.kv_unified and os.environ.get("DIVIDED") == "1":
             changed["UMA_REQUEST_CTX_SIZE"] = "share"  # --no-kv-unified, which llama-server has by itself beside -np
         if self.api_key and os.environ.get("KEYS_IN_A_FILE"):
             # uma-serve takes keys from a file: the command line shows them to all users.

@@ -1,0 +1,83 @@
+package sched
+
+import (
+	"testing"
+	"time"
+)
+
+// newHeaded is newDrafter with a head, whose states are kept where the plan says so. A step of another shape than the
+// one before takes longer by a new graph.
+func newHeaded(t testing.TB, cfg Config, n, prompt int) *drafter {
+	cfg.DraftStates = true
+	d := newDrafter(t, cfg, n, prompt)
+	d.build = 2 * time.Millisecond
+	d.draft = func(l load) float64 { return (1+l.more)*2.5 + 0.03*l.prefill + 0.1*l.decode }
+	return d
+}
+
+// TestUselessHead: one whose guesses never come true costs one percent of the time, with the graphs that it makes the
+// engine build, from the first steps on, and its states are kept in few of them.
+func TestUselessHead(t *testing.T) {
+	for _, n := range []int{1, 4, 16} {
+		none := newGuesser(t, Config{}, n)
+		none.chance, none.offer = func(ReqID) float64 { return 0 }, 0
+		d := newHeaded(t, Config{}, n, 4)
+		d.chance = func(ReqID) float64 { return 0 }
+		none.run(60)
+		d.run(60)
+		for _, part := range []struct {
+			steps  int
+			least  float64
+			states int
+		}{{1200, 0.985, 400}, {4000, 0.99, 200}} {
+			none.run(part.steps)
+			d.run(part.steps)
+			t.Logf("%d streams: %.3f of the speed, %d guesses, states in %d of %d steps, %d graphs", n,
+				d.rate()/none.rate(), d.guessed, d.states, part.steps, d.graphs)
+			if got := d.rate() / none.rate(); got < part.least || d.states > part.states {
+				t.Errorf("%d streams: %.3f of the speed is less than %.3f, or states in more than %d steps", n, got,
+					part.least, part.states)
+			}
+		}
+	}
+}
+
+// TestGoodHead: its states are kept in all steps but few, and it is used in most.
+func TestGoodHead(t *testing.T) {
+	for _, n := range []int{1, 4} {
+		d := newHeaded(t, Config{}, n, 100)
+		d.run(150)
+		d.run(400)
+		if d.states < 390 || d.reasons[ReasonDraftModel] < 350*n {
+			t.Errorf("%d streams: states in %d of 400 steps; the reasons are %v", n, d.states, d.reasons)
+		}
+	}
+}
+
+// TestHeadBecomesUseful: trials find out, and states are kept again.
+func TestHeadBecomesUseful(t *testing.T) {
+	d := newHeaded(t, Config{}, 1, 200)
+	d.chance = func(ReqID) float64 { return 0 }
+	d.run(2000)
+	d.chance = func(ReqID) float64 { return 0.97 }
+	d.run(6000)
+	d.run(100)
+	if d.guessed < 300 || d.states < 95 {
+		t.Errorf("%d guesses and %d steps with states of 100; the reasons are %v", d.guessed, d.states, d.reasons)
+	}
+}
+
+// TestTrialsPayForTheirGraphs: the dearer a new graph, the rarer the trials.
+func TestTrialsPayForTheirGraphs(t *testing.T) {
+	trials := func(build time.Duration) int {
+		d := newHeaded(t, Config{}, 1, 20)
+		d.chance, d.build = func(ReqID) float64 { return 0 }, build
+		d.run(100)
+		d.run(6000)
+		return d.reasons[ReasonDraftModelTrial]
+	}
+	cheap, dear := trials(0), trials(40*time.Millisecond)
+	if cheap <= dear || dear == 0 {
+		t.Errorf("%d trials where a graph takes no time, %d where it takes 40 ms", cheap, dear)
+	}
+}
