@@ -26,7 +26,6 @@ if [ -z "${GGML_VK_VISIBLE_DEVICES:-}" ] && ! compgen -G '/dev/dri/renderD*' >/d
 	# What llvmpipe lacks, or computes otherwise than ggml expects.
 	export GGML_VK_VISIBLE_DEVICES=0 GGML_VK_DISABLE_F16=1 GGML_VK_DISABLE_INTEGER_DOT_PRODUCT=1 \
 		GGML_VK_DISABLE_FUSION=1
-	export ARGS=${ARGS---light --prompts 8 --tokens 16}
 fi
 devices=$("$bin/uma-serve" engine-devices)
 case $devices in
@@ -37,6 +36,11 @@ case $devices in
 *'llvmpipe (LLVM 1'[0-7].*) # Mesa 25, whose manifest says Vulkan 1.4, may be built with LLVM 15 (Debian 12's backports)
 	grep -qE '"api_version": *"1\.([4-9]|[1-9][0-9])' ${LLVMPIPE_MANIFEST:-/usr/share/vulkan/icd.d/lvp_icd*.json} ||
 		lacks "this llvmpipe damages the heap (docs/engines.md); that of Mesa 25 does not"
+	;;
+esac
+case $devices in
+*llvmpipe*)
+	export ARGS=${ARGS---light --prompts 8 --tokens 16} MAX_MODELS=${MAX_MODELS-1}
 	;;
 esac
 UMA_BACKEND_DIR=$(cd "$bin" && pwd)
@@ -51,6 +55,8 @@ esac
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 status=0
+begin=$SECONDS
+part() { echo "== $*, $((SECONDS - begin)) s after the start"; }
 # check LAYERS TESTS FOLDER runs tests with so many layers on the device.
 check() {
 	UMA_TEST_GPU_LAYERS=$1 CGO_ENABLED=1 go test -count=1 -timeout 40m -run "^($2)\$" "$3" 2>&1 | tee "$log" || status=1
@@ -61,16 +67,18 @@ check() {
 }
 contract='TestContract|TestGreedyRepeats|TestSplit|TestNoKVOffload|TestPlaced|TestCPUMoE|TestProjectorOnADevice'
 for layers in -1 2 0; do # two are the output and a layer of the two or four that the models of these tests have
-	echo "== the engine's contract, --gpu-layers $layers"
+	part "the engine's contract, --gpu-layers $layers"
 	check "$layers" "$contract|TestGraphProbe.*" ./runtime/llama
 done
 for layers in -1 2; do
-	echo "== a storm, tiers and EAT with daemons, --gpu-layers $layers"
+	part "a storm, tiers and EAT with daemons, --gpu-layers $layers"
 	check "$layers" 'TestDevice.*' ./smoke
 done
 for model in ${PROBE_MODELS-smollm2-135m gemma-3-270m}; do
-	echo "== the probe of $model"
+	part "the probe of $model"
 	UMA_TEST_PROBE_MODELS=$model check -1 TestGraphProbeOfPublishedModel ./smoke
 done
+part "gpu-check"
 BACKEND=vulkan BIN=$bin LIMIT=${LIMIT:-20m} STEP_LIMIT=${STEP_LIMIT:-4m} scripts/gpu-check.sh "$out" || status=1
+[ $status = 0 ] && part "all passed" || part "FAILED"
 exit $status
