@@ -42,7 +42,8 @@ exit "$STATUS"`)
 			"./smoke, probe of smollm2-135m", "--backend vulkan"}},
 		"by make":            {"-tags=llama_system", vulkan, "ok", "0", false, []string{"GOFLAGS -tags=llama_system"}},
 		"no tests":           {"", vulkan, "ok x 0.01s [no tests to run]", "0", true, []string{"without the engine"}},
-		"tests that fail":    {"", vulkan, "FAIL", "1", true, []string{"layers 0, ", "--backend vulkan", "== FAILED, "}},
+		"tests that fail":    {"", vulkan, "FAIL", "1", true, []string{
+			"layers 0, ", "--backend vulkan", "== FAILED, "}},
 		"no device":          {"", "{}", "ok", "0", true, []string{"there is no Vulkan device"}},
 		"none, if possible":  {"", "{}", "IF_POSSIBLE", "0", false, []string{"there is no Vulkan device"}},
 		"an old Mesa":        {"", llvmpipe("15.0.6"), "1.1.230", "0", true, []string{"llvmpipe damages the heap"}},

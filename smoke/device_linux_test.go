@@ -150,11 +150,9 @@ func (s *server) answer(prompt string, n int) (said, wire.Usage) {
 // them could exceed the daemon's limit of a step.
 func (s *server) compile() {
 	s.t.Helper()
-	begin := time.Now()
 	for rows := range 10 {
 		s.answer(strings.Repeat("q", rows+1), 2)
 	}
-	s.t.Logf("the kernels were compiled within %v", time.Since(begin).Round(time.Millisecond))
 }
 
 // TestDeviceStorm: chats are answered on a device as on the processor, also while long prompts are pasted and clients
@@ -285,8 +283,8 @@ func TestDeviceTiers(t *testing.T) {
 }
 
 // TestDeviceEAT: thoughts of a device are the processor's, with EAT and without. With a threshold that every thought is
-// below, EAT ends it, as stalled because of a random model's entropies; with one that none is below, its probes change no token. Where the output layer is on the
-// device, the rows of the probes stay there.
+// below, EAT ends it, as stalled because a random model is never sure; with one that none is below, its probes change
+// no token. Where the output layer is on the device, the rows of the probes stay there.
 func TestDeviceEAT(t *testing.T) {
 	layers := onDevice(t)
 	const budget, tokens = 400, 440 // a random text ends few lines and sentences, where probes are
@@ -357,7 +355,8 @@ func TestDeviceExperts(t *testing.T) {
 	}
 	var all uint64
 	for _, moe := range []int{0, 1, -1} {
-		s, stop := startThere(t, model, layers, "-c", "1024", "--ubatch-size", fewRows, "--n-cpu-moe", strconv.Itoa(moe))
+		s, stop := startThere(t, model, layers, "-c", "1024", "--ubatch-size", fewRows, "--n-cpu-moe",
+			strconv.Itoa(moe))
 		for i := range want {
 			got, _ := s.answer(prompt(i), tokens)
 			if err := likeWithin(want[i], got, tokens, deviceTie); err != nil {
