@@ -270,7 +270,7 @@ func TestFabricBetweenTwoServers(t *testing.T) {
 
 // What host memory has no room for is found in the fabric of this process.
 func TestSyntheticFabric(t *testing.T) {
-	for _, url := range []string{"memory"} {
+	for _, url := range []string{"memory", "nixl-synth"} {
 		ask := raw(text(0, 700), 20)
 		want := solo(t, ask)
 		r := serve(t, fake.Config{}, "--fabric", url, "--cache-ram", "64KiB", "-c", "2000")

@@ -68,7 +68,10 @@ const (
 // back.
 type Capabilities struct {
 	UnifiedKV bool `json:"unified_kv"` // one pool of cells shared by all sequences
-	CanShift  bool `json:"can_shift"`  // SeqAdd works (context shift)
+	// PagedKV: the cells of a sequence may lie anywhere in the pool, so that cells freed here and there are as good as
+	// a region of as many (a page has one cell). False without cells, and for an Encoder.
+	PagedKV  bool `json:"paged_kv"`
+	CanShift bool `json:"can_shift"` // SeqAdd works (context shift)
 	// Seals says that a sequence has a state besides cells (recurrent layers): it can be copied, saved and removed
 	// whole only. Else any range of it can.
 	Seals bool `json:"seals"`

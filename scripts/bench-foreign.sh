@@ -5,8 +5,8 @@
 #
 #   scripts/bench-foreign.sh [options of foreign.py]     such as --quick, --only aiperf, --rounds 3
 #
-# MODELS names models of models.lock (default: all three). It wants a quiet machine: about 12 minutes for each model and
-# round; --quick takes 4 and measures nothing but that everything works.
+# MODELS names models of models.lock (default: all three), SERVERS those that are driven. It wants a quiet machine:
+# about 25 minutes for each model and round; --quick takes 4 and measures nothing but that everything works.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/uma-serve/foreign
@@ -38,9 +38,15 @@ if [ -n "$python" ]; then
 else
 	echo "inference-perf needs Python 3.12: name it in PYTHON312; going on without" >&2
 fi
-if [ -z "${LLAMA_SERVER:-}" ]; then
-	LLAMA_SERVER=$(scripts/engine-tools.sh llama-server)/llama-server
-fi
+servers=()
+for name in ${SERVERS:-uma-serve llama-server}; do
+	case $name in
+	uma-serve) program=${DAEMON:-bin/uma-serve} ;;
+	llama-server) program=${LLAMA_SERVER:-$(scripts/engine-tools.sh llama-server)/llama-server} ;;
+	*) echo "SERVERS: there is no $name; there are uma-serve and llama-server" >&2 && exit 1 ;;
+	esac
+	servers+=(--server "$name=$program")
+done
 models=()
 for name in ${MODELS:-smollm2-135m qwen2.5-coder-0.5b gemma-3-270m}; do
 	path=$(scripts/models-fetch.sh "$name")
@@ -51,4 +57,4 @@ for name in ${MODELS:-smollm2-135m qwen2.5-coder-0.5b gemma-3-270m}; do
 done
 export HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1
 exec python3 scripts/foreign/foreign.py --venvs "$cache" --out "${OUT:-bench-out/foreign}" \
-	--server "uma-serve=${DAEMON:-bin/uma-serve}" --server "llama-server=$LLAMA_SERVER" "${models[@]}" "$@"
+	"${servers[@]}" "${models[@]}" "$@"

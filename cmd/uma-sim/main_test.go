@@ -92,6 +92,16 @@ func TestGolden(t *testing.T) {
 	}
 }
 
+// TestRooflineIsTheDefault: a model's shape without coefficients gives roofline's times.
+func TestRooflineIsTheDefault(t *testing.T) {
+	args := []string{"run", "--json", "--set", "gpu=H100", "--set", "num_requests=20", "--set",
+		"hf_config_file=" + filepath.Join(cases(t), "models", "llama31-8b.json")}
+	auto := must(t, args...)
+	if auto != must(t, append(args, "--set", "latency_model=roofline")...) {
+		t.Error("the default is not roofline")
+	}
+}
+
 const server = "--set beta_coeffs=1000,10,5 --set alpha_coeffs=100,1,100 --set total_kv_blocks=2000"
 
 func with(verb string, more ...string) []string {

@@ -114,6 +114,11 @@ func readPrompt(d *decoder, name string, v *fastjson.Value) (err error) {
 	if err == nil && d.req.Prompt == "" {
 		return fmt.Errorf("field %q is empty", name)
 	}
+	// In a text that a client has written, a NUL is a mistake. Messages may hold it: they bring back what tools have
+	// printed, and a session must not end over that.
+	if at := strings.IndexByte(d.req.Prompt, 0); err == nil && at >= 0 {
+		return fmt.Errorf("field %q holds a NUL, at byte %d; leave it out, or give the prompt as tokens", name, at)
+	}
 	return err
 }
 

@@ -402,6 +402,7 @@ func TestParseErrors(t *testing.T) {
 		{`{"id":"a"}`, "a", BadRequest, `fields "prompt" and "messages" are missing`},
 		{`{"id":"a","prompt":"x","messages":[{"role":"user","content":"x"}]}`, "a", BadRequest, `both given`},
 		{`{"prompt":7,"id":"a"}`, "a", BadRequest, `field "prompt" is a number; it must be a string`},
+		{`{"prompt":"a\u0000b","id":"a"}`, "a", BadRequest, `field "prompt" holds a NUL, at byte 1; leave it out`},
 		{`{"prompt":"","id":"a"}`, "a", BadRequest, `field "prompt" is empty`},
 		{`{"prompt":"a","prompt":"b","id":"a"}`, "a", BadRequest, `field "prompt" is given twice`},
 		{`{"prompt":"a","\u0070rompt":"b","id":"a"}`, "a", BadRequest, `field "prompt" is given twice`},

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -70,10 +71,14 @@ func TestAnyStringInFrames(t *testing.T) {
 		if !isInteger([]byte(s)) {
 			bias = `,"logit_bias":{` + l + `:1}`
 		}
-		r := read(`{"id":"a","prompt":` + l + `,"stop":[` + l + `],"bad_words":[` + l + `],"dry_sequence_breakers":[` +
-			l + `],"think":{"answer_cue":` + l + `},` +
+		prompt, asked := l, s
+		if strings.ContainsRune(s, 0) { // refused there, and there alone
+			prompt, asked = `"x"`, "x"
+		}
+		r := read(`{"id":"a","prompt":` + prompt + `,"stop":[` + l + `],"bad_words":[` + l + `],` +
+			`"dry_sequence_breakers":[` + l + `],"think":{"answer_cue":` + l + `},` +
 			`"metadata":[` + l + `],"chat_template_kwargs":{"x":` + l + `},"user":` + l + bias + `}`).Request
-		if r.Prompt != s || r.Stop[0] != s || r.BadWords[0] != s || r.DryBreaks[0] != s || r.Think.AnswerCue != s ||
+		if r.Prompt != asked || r.Stop[0] != s || r.BadWords[0] != s || r.DryBreaks[0] != s || r.Think.AnswerCue != s ||
 			string(r.Metadata) != "["+l+"]" ||
 			string(r.TemplateArgs) != `{"x":`+l+`}` || bias != "" && r.TextBias[0].Text != s {
 			t.Fatalf("%s became %+v, want %q", l, r, s)

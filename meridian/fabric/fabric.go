@@ -4,6 +4,7 @@
 // [mrdn.Prologue.Key]; a fabric does not interpret them. [Open] makes one from a URL:
 //
 //	memory                   a map in this process with a size cap: for tests without a server
+//	nixl-synth               the same, under its name in Meridian's ADR-0006
 //	mooncake://MASTER        Mooncake Store: a master and nodes that hold values in memory
 //	nixl://ADDRESS           agents that read each other's memory by NVIDIA's NIXL, without a store
 //	redis://, valkey://      a Valkey or Redis server or cluster (rediss:// and valkeys:// with TLS)
@@ -108,7 +109,7 @@ func Open(rawURL string) (Fabric, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fabric URL: options after %q: %w", name+"?", err)
 	}
-	if name != memory.Label {
+	if name != memory.Label && name != memory.SynthLabel {
 		return nil, fmt.Errorf("fabric URL: %q is not a fabric; %s", name, known)
 	}
 	capBytes := int64(memory.DefaultCapBytes)
@@ -120,7 +121,7 @@ func Open(rawURL string) (Fabric, error) {
 			return nil, fmt.Errorf("fabric URL: option cap: %w", err)
 		}
 	}
-	f, err := memory.New(capBytes)
+	f, err := memory.New(name, capBytes)
 	if err != nil {
 		return nil, fmt.Errorf("fabric URL: option cap: %w", err)
 	}

@@ -36,6 +36,7 @@ func TestOpenRefused(t *testing.T) {
 	for url, says := range map[string]string{
 		"":                               `"" is not a fabric; want memory`,
 		"nixl":                           `"nixl" is not a fabric`,
+		"nixl-synth?size=1":              `option "size" is unknown; nixl-synth takes cap`,
 		"mooncake":                       `"mooncake" is not a fabric`,
 		"localhost:6379":                 `"localhost:6379" is not a fabric`,
 		"mooncake://":                    "host is missing",

@@ -41,7 +41,7 @@ func (f *flaky) Push(ctx context.Context, key string, value []byte) error {
 // All arrive, in a queue that never holds more than it may.
 func TestPushesArrive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, err := memory.New(64 << 20)
+		store, err := memory.New(memory.Label, 64<<20)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -206,7 +206,7 @@ func TestCloseTriesOnceMore(t *testing.T) {
 // TestRenewals: they say what is missing, do not wait for a batch of pushes, and are bounded.
 func TestRenewals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, err := memory.New(1 << 20)
+		store, err := memory.New(memory.Label, 1<<20)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -40,6 +40,7 @@ func Run(t *testing.T, open func(t *testing.T, o runtime.Options) runtime.Engine
 		{"Rows", rows},
 		{"BadBatch", badBatch},
 		{"KVFull", kvFull},
+		{"PagedKV", pagedKV},
 		{"Remove", remove},
 		{"Copy", copying},
 		{"Kept", kept},

@@ -54,6 +54,28 @@ func kvFull(t *testing.T, s *subject) {
 	s.same("the prompt, after the pool was full", want, s.decode(0, 0, prompt...))
 }
 
+// pagedKV fills the pool with two sequences in turn and empties one: a prompt that is longer than each hole
+// which is left has the logits that it had in an empty pool.
+func pagedKV(t *testing.T, s *subject) {
+	c := s.Capabilities()
+	if !c.PagedKV {
+		t.Skip("no paged cells")
+	}
+	const hole, keep = 8, 40
+	prompt := s.tokens(3, keep)
+	want := s.decode(0, 0, prompt...)
+	s.empty(0)
+	each := c.ContextTokens / 2 / hole * hole
+	one, two := s.tokens(1, each), s.tokens(2, each)
+	for p := 0; p < each; p += hole {
+		s.fill(1, p, one[p:p+hole])
+		s.fill(2, p, two[p:p+hole])
+	}
+	s.empty(1)
+	s.near("the prompt, in holes of the pool", want, s.decode(0, 0, prompt...))
+	s.empty(0, 2)
+}
+
 func remove(t *testing.T, s *subject) {
 	prompt := s.tokens(2, 20)
 	s.decode(0, 0, prompt[:12]...)

@@ -180,7 +180,8 @@ func New(cfg Config) *Engine {
 		e.script = append(e.script, newScript(e.vocab, s))
 	}
 	e.caps = runtime.Capabilities{
-		UnifiedKV: true, CanShift: !cfg.NoRanges, Seals: cfg.NoRanges, CanAbort: true, PersistentGraph: true,
+		UnifiedKV: true, PagedKV: !cfg.Encoder,
+		CanShift: !cfg.NoRanges, Seals: cfg.NoRanges, CanAbort: true, PersistentGraph: true,
 		MaxBatch: n, MaxMicroBatch: min(orDefault(cfg.MicroBatch, 512), n), MaxSequences: len(e.seqs),
 		ContextTokens: ctx,
 		Threads:       orDefault(cfg.Threads, 1), Device: runtime.DeviceFake, DeviceName: "none",

@@ -68,6 +68,7 @@ func (e *engine) describe(o runtime.Options, threads int, typeK, typeV int32) er
 	kind, device, devices := e.device(o)
 	e.caps = runtime.Capabilities{
 		UnifiedKV: true,
+		PagedKV:   !e.encoder && !bool(C.llama_model_is_recurrent(e.model)),
 		// Models with positions in several dimensions say they can shift and then abort the process.
 		CanShift: !e.encoder && bool(C.llama_memory_can_shift(e.mem)) && rope != C.LLAMA_ROPE_TYPE_MROPE &&
 			rope != C.LLAMA_ROPE_TYPE_IMROPE && e.shifts(),

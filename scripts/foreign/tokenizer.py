@@ -3,8 +3,9 @@
 
     tokenizer.py FILE.gguf FOLDER
 
-Byte-level BPE is exact but for the splitting of rare texts; a vocabulary with scores (Gemma) becomes a unigram model,
-whose counts differ by a few percent. Servers get text, so that a count changes the size of a load and no answer.
+Byte-level BPE is exact but for the splitting of rare texts. Of a vocabulary with scores (Gemma), where the pair whose
+union has the highest score is merged first, the merges are made from the scores. Servers get text, so that a count
+changes the size of a load and no answer.
 Needs the packages gguf, tokenizers and transformers.
 """
 
@@ -12,10 +13,18 @@ import pathlib
 import sys
 
 from gguf import GGUFReader
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 CONTROL = 3  # the token type of markers
+
+
+def merges_of(tokens, scores):
+    """All pairs of tokens whose union is a token, in the order in which they are merged."""
+    known = set(tokens)
+    best = sorted(range(len(tokens)), key=lambda i: -scores[i])
+    return [(t[:k], t[k:]) for t in (tokens[i] for i in best) for k in range(1, len(t))
+            if t[:k] in known and t[k:] in known]
 
 
 def main():
@@ -29,12 +38,10 @@ def main():
         t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         t.decoder = decoders.ByteLevel()
     elif kind == "llama":
-        unknown = read("unknown_token_id") or 0
-        t = Tokenizer(models.Unigram(list(zip(tokens, map(float, read("scores")))), unk_id=unknown, byte_fallback=True))
-        t.pre_tokenizer = pre_tokenizers.Sequence(
-            [pre_tokenizers.Split(Regex("(?<=\\n)(?=[^\\n])"), "isolated"), pre_tokenizers.Metaspace(prepend_scheme="never")])
-        t.decoder = decoders.Sequence([decoders.Metaspace(prepend_scheme="never"), decoders.ByteFallback(),
-                                       decoders.Fuse()])
+        t = Tokenizer(models.BPE(vocab={text: i for i, text in enumerate(tokens)}, merges=merges_of(tokens, read("scores")),
+                                 unk_token=tokens[read("unknown_token_id") or 0], fuse_unk=True, byte_fallback=True))
+        t.normalizer = normalizers.Replace(" ", "▁")
+        t.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
     else:
         sys.exit(f"{path}: its tokenizer is {kind!r}; this script reads gpt2 (BPE) and llama (SentencePiece)")
     types = read("token_type") or []

@@ -16,6 +16,9 @@ import (
 const (
 	// Label is the fabric's name in metrics.
 	Label = "memory"
+	// SynthLabel is its name where it stands for NIXL, as in Meridian's ADR-0006: no transfer between machines is
+	// measured with it.
+	SynthLabel = "nixl-synth"
 	// DefaultCapBytes is the default cap of Open in package fabric.
 	DefaultCapBytes = 256 << 20
 	// entryBytes is the approximate cost of a value besides its bytes and its key.
@@ -24,6 +27,7 @@ const (
 
 // Fabric is a map with a cap in bytes that forgets the least recently used value first.
 type Fabric struct {
+	label    string
 	mu       sync.Mutex
 	capBytes int64
 	closed   bool
@@ -40,26 +44,26 @@ type entry struct {
 
 func (e *entry) cost() int64 { return int64(len(e.value)+len(e.key)) + entryBytes }
 
-// New makes a fabric that holds at most capBytes, including keys and overhead.
-func New(capBytes int64) (*Fabric, error) {
+// New makes a fabric that holds at most capBytes, including keys and overhead. The label is Label or SynthLabel.
+func New(label string, capBytes int64) (*Fabric, error) {
 	if capBytes <= 0 {
-		return nil, fmt.Errorf("%s: the cap is %d bytes; it must be at least 1", Label, capBytes)
+		return nil, fmt.Errorf("%s: the cap is %d bytes; it must be at least 1", label, capBytes)
 	}
-	return &Fabric{capBytes: capBytes, values: map[string]*list.Element{}, order: list.New()}, nil
+	return &Fabric{label: label, capBytes: capBytes, values: map[string]*list.Element{}, order: list.New()}, nil
 }
 
-// Label returns "memory".
-func (f *Fabric) Label() string { return Label }
+// Label returns the label that New was given.
+func (f *Fabric) Label() string { return f.label }
 
 // begin checks key and context and locks f; on nil the caller must unlock.
 func (f *Fabric) begin(ctx context.Context, verb, key string) error {
 	if err := fault.Begin(ctx, key); err != nil {
-		return fmt.Errorf("%s: %s: %w", Label, verb, err)
+		return fmt.Errorf("%s: %s: %w", f.label, verb, err)
 	}
 	f.mu.Lock()
 	if f.closed {
 		f.mu.Unlock()
-		return fmt.Errorf("%s: %s: %w: closed", Label, verb, fault.ErrUnavailable)
+		return fmt.Errorf("%s: %s: %w: closed", f.label, verb, fault.ErrUnavailable)
 	}
 	return nil
 }
@@ -71,7 +75,7 @@ func (f *Fabric) Push(ctx context.Context, key string, value []byte) error {
 	most := f.capBytes
 	f.mu.Unlock()
 	if c := e.cost(); c > most {
-		return fmt.Errorf("%s: push: %w: it takes %d bytes, the cap is %d", Label, fault.ErrTooLarge, c, most)
+		return fmt.Errorf("%s: push: %w: it takes %d bytes, the cap is %d", f.label, fault.ErrTooLarge, c, most)
 	}
 	e.value = append(make([]byte, 0, len(value)), value...) // copy before taking the lock
 	if err := f.begin(ctx, "push", key); err != nil {
@@ -117,7 +121,7 @@ func (f *Fabric) Pull(ctx context.Context, key string, dst []byte) ([]byte, erro
 	at := f.values[key]
 	if at == nil {
 		f.mu.Unlock()
-		return nil, fmt.Errorf("%s: pull: %w", Label, fault.ErrNotFound)
+		return nil, fmt.Errorf("%s: pull: %w", f.label, fault.ErrNotFound)
 	}
 	f.order.MoveToFront(at)
 	value := at.Value.(*entry).value // never changes after Push, so read it without the lock
@@ -135,7 +139,7 @@ func (f *Fabric) Renew(ctx context.Context, key string) error {
 	defer f.mu.Unlock()
 	at := f.values[key]
 	if at == nil {
-		return fmt.Errorf("%s: renew: %w", Label, fault.ErrNotFound)
+		return fmt.Errorf("%s: renew: %w", f.label, fault.ErrNotFound)
 	}
 	f.order.MoveToFront(at)
 	return nil

@@ -14,7 +14,7 @@ import (
 )
 
 func open(t testing.TB) fabric.Fabric {
-	f, err := memory.New(4 * fabrictest.LargeBytes)
+	f, err := memory.New(memory.Label, 4*fabrictest.LargeBytes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,12 +26,12 @@ func BenchmarkFabric(b *testing.B) { fabrictest.Bench(b, open) }
 
 // TestCap compares with a naive list: least recently used first, never above the cap, nothing else forgotten.
 func TestCap(t *testing.T) {
-	if _, err := memory.New(0); err == nil {
+	if _, err := memory.New(memory.Label, 0); err == nil {
 		t.Error("a cap of 0 was taken")
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		const capBytes, entry = 2000, 160
-		f, _ := memory.New(capBytes)
+		f, _ := memory.New(memory.Label, capBytes)
 		type item struct {
 			key  string
 			size int
@@ -105,7 +105,7 @@ func TestCap(t *testing.T) {
 
 // TestResize: a smaller cap forgets the oldest values, and refuses what is larger than it.
 func TestResize(t *testing.T) {
-	f, _ := memory.New(4000)
+	f, _ := memory.New(memory.Label, 4000)
 	ctx := context.Background()
 	for _, key := range []string{"a", "b", "c"} {
 		if err := f.Push(ctx, key, make([]byte, 1000)); err != nil {
