@@ -3,7 +3,7 @@
 # of gpu-check (build/device-check). Where there is no card, Mesa's llvmpipe computes in its place, on the processor.
 #
 # The engine's contract, with rows that are probed in the graph, is run with all layers on the device, a part of them
-# and none; then daemons with the sandbox on: a storm, tiers, EAT, a device that is missing (smoke's TestDevice); the
+# and none; then daemons with the sandbox on: a storm, tiers, EAT, experts, no device (smoke's TestDevice); the
 # probe of published models; then scripts/gpu-check.sh; on llvmpipe with a lighter load (ARGS). BIN is the folder of the
 # programs and of the library of the back end, which is built if it is missing. With IF_POSSIBLE=1 a machine that lacks
 # what this needs is no error.

@@ -40,9 +40,9 @@ exit "$STATUS"`)
 		"without make": {"", vulkan, "ok", "0", false, []string{"layers -1, GOFLAGS -tags=llama_engine, CGO_ENABLED 1",
 			"layers 2, ", "layers 0, ", "TestGraphProbe.*)$ ./runtime/llama", "TestDevice.*)$ ./smoke",
 			"./smoke, probe of smollm2-135m", "--backend vulkan"}},
-		"by make":            {"-tags=llama_system", vulkan, "ok", "0", false, []string{"GOFLAGS -tags=llama_system"}},
-		"no tests":           {"", vulkan, "ok x 0.01s [no tests to run]", "0", true, []string{"without the engine"}},
-		"tests that fail":    {"", vulkan, "FAIL", "1", true, []string{
+		"by make":  {"-tags=llama_system", vulkan, "ok", "0", false, []string{"GOFLAGS -tags=llama_system"}},
+		"no tests": {"", vulkan, "ok x 0.01s [no tests to run]", "0", true, []string{"without the engine"}},
+		"tests that fail": {"", vulkan, "FAIL", "1", true, []string{
 			"layers 0, ", "--backend vulkan", "== FAILED, "}},
 		"no device":          {"", "{}", "ok", "0", true, []string{"there is no Vulkan device"}},
 		"none, if possible":  {"", "{}", "IF_POSSIBLE", "0", false, []string{"there is no Vulkan device"}},

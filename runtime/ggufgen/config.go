@@ -91,8 +91,8 @@ type Config struct {
 	Copies bool `json:"copies,omitempty"`
 	// Head adds a layer that guesses the token behind the next one (multi-token prediction, GLM4MoE only), see head.go.
 	Head Head `json:"head,omitempty"`
-	// Experts is the number of experts in each layer's feed-forward part, of which a row takes two; 0 = none. Only Llama
-	// has some.
+	// Experts is the number of experts in each layer's feed-forward part, of which a row takes two; 0 = none. Llama
+	// only.
 	Experts int `json:"experts,omitempty"`
 	// Images puts the markers of images into the vocabulary, see projector.go.
 	Images bool `json:"images,omitempty"`
