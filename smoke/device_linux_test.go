@@ -23,9 +23,10 @@ import (
 // deviceWait is the longest wait for a device that computes on the processor and compiles its kernels first.
 const deviceWait = 15 * time.Minute
 
-// fewRows is --ubatch-size of tests that need no more: ggml multiplies up to eight rows with the kernels for vectors.
-// LLVM 15 compiles one of those for matrices for minutes, on two busy cores for longer than a step may take.
-const fewRows = "8"
+// oneRow is --ubatch-size of these daemons: ggml multiplies a row with its kernels for vectors. LLVM 15 compiles one
+// for matrices for minutes, on busy cores for longer than a step may take. The engine's contract has graphs of many
+// rows.
+const oneRow = "1"
 
 // deviceTie is the largest difference of two tokens' log-probabilities at which a device may choose the other one than
 // the processor. Their F32 logits of a small random model are less than 0.08 apart, see runtime/llama's TestSplit.
@@ -146,15 +147,6 @@ func (s *server) answer(prompt string, n int) (said, wire.Usage) {
 	return c.said["a"], end.Usage
 }
 
-// compile has the device compile its kernels for one row to eight, one request at a time: a step that needed several of
-// them could exceed the daemon's limit of a step.
-func (s *server) compile() {
-	s.t.Helper()
-	for rows := range 10 {
-		s.answer(strings.Repeat("q", rows+1), 2)
-	}
-}
-
 // TestDeviceStorm: chats are answered on a device as on the processor, also while long prompts are pasted and clients
 // disconnect in the middle of their answers.
 func TestDeviceStorm(t *testing.T) {
@@ -163,7 +155,7 @@ func TestDeviceStorm(t *testing.T) {
 	prompt := func(i int) string {
 		return fmt.Sprintf("story %d about %s: ", i, strings.Repeat(string(rune('a'+i)), 5+i))
 	}
-	args := []string{"-c", "8192", "--ubatch-size", fewRows}
+	args := []string{"-c", "8192", "--ubatch-size", oneRow}
 	host, stop := startLayers(t, "0", args...)
 	var want [chats]said
 	for i := range want {
@@ -171,7 +163,7 @@ func TestDeviceStorm(t *testing.T) {
 	}
 	stop()
 	s, _ := startLayers(t, layers, args...)
-	s.compile()
+	s.answer("a", 2) // its kernels are compiled
 	var wg sync.WaitGroup
 	for i := range want {
 		wg.Go(func() {
@@ -196,7 +188,7 @@ func TestDeviceStorm(t *testing.T) {
 			defer c.Close()
 			for round := range 2 {
 				id := fmt.Sprint("pasted", i, "/", round)
-				c.request(greedy(id, fmt.Sprint(i, round, " ")+long(900), 1))
+				c.request(greedy(id, fmt.Sprint(i, round, " ")+long(300), 1))
 				if ev, err := c.end(id); err != nil || ev.Kind != wire.EventEOS {
 					t.Errorf("%s: %+v %v", id, ev, err)
 				}
@@ -235,7 +227,7 @@ func TestDeviceStorm(t *testing.T) {
 func TestDeviceTiers(t *testing.T) {
 	layers := onDevice(t)
 	const prompts, tokens = 5, 24
-	args := []string{"-c", "1024", "--parallel", "2", "--ubatch-size", fewRows}
+	args := []string{"-c", "1024", "--parallel", "2", "--ubatch-size", oneRow}
 	prompt := func(i int) string { return fmt.Sprintf("part %d %c: ", i, 'a'+i) + long(400) }
 	host, stop := startLayers(t, "0", args...)
 	var want [prompts]said
@@ -295,9 +287,10 @@ func TestDeviceEAT(t *testing.T) {
 		probes int
 	}
 	think := func(layers, exit, delta string) (out thought) {
-		s, stop := startLayers(t, layers, "-c", "4096", "--parallel", "4", "--meridian", "eat_probe_interval_tokens=4",
-			"--meridian", "eat_probe_max_interval_tokens=8", "--meridian", "eat_warmup_probes=1", "--meridian",
-			"min_think_tokens=0", "--meridian", "eat_ema_variance_threshold="+delta)
+		s, stop := startLayers(t, layers, "-c", "4096", "--ubatch-size", oneRow,
+			"--meridian", "eat_probe_interval_tokens=4", "--meridian", "eat_probe_max_interval_tokens=8",
+			"--meridian", "eat_warmup_probes=1", "--meridian", "min_think_tokens=0",
+			"--meridian", "eat_ema_variance_threshold="+delta)
 		defer stop()
 		c := s.patient()
 		defer c.Close()
@@ -342,7 +335,7 @@ func TestDeviceExperts(t *testing.T) {
 	cfg.Name, cfg.Type = "ggufgen-tiny-experts-f32", ggufgen.F32
 	model := ggufgen.Cached(t, cfg)
 	prompt := func(i int) string { return fmt.Sprintf("layer %d and expert %c: ", i, 'a'+i) }
-	host, stop := startThere(t, model, "0", "-c", "1024", "--ubatch-size", fewRows)
+	host, stop := startThere(t, model, "0", "-c", "1024", "--ubatch-size", oneRow)
 	var want [prompts]said
 	for i := range want {
 		want[i], _ = host.answer(prompt(i), tokens)
@@ -355,7 +348,7 @@ func TestDeviceExperts(t *testing.T) {
 	}
 	var all uint64
 	for _, moe := range []int{0, 1, -1} {
-		s, stop := startThere(t, model, layers, "-c", "1024", "--ubatch-size", fewRows, "--n-cpu-moe",
+		s, stop := startThere(t, model, layers, "-c", "1024", "--ubatch-size", oneRow, "--n-cpu-moe",
 			strconv.Itoa(moe))
 		for i := range want {
 			got, _ := s.answer(prompt(i), tokens)

@@ -290,9 +290,9 @@ func (r *run) serve(file, name string, start func(args ...string) (*server, erro
 // contextTokens hold 64 streams at once, and a storm's prompts.
 const contextTokens = "32768"
 
-// lightRows are the rows of a graph in a run that is Light: ggml's Vulkan back end multiplies up to eight with kernels
-// for vectors. LLVM 15, of Mesa's llvmpipe in Debian 12's backports, compiles one for matrices for minutes.
-const lightRows = "8"
+// lightRows are the rows of a graph in a run that is Light: ggml's Vulkan back end multiplies one with kernels for
+// vectors. LLVM 15, of Mesa's llvmpipe in Debian 12's backports, compiles one for matrices for minutes.
+const lightRows = "1"
 
 func (r *run) umaArgs(file string, processor bool) []string {
 	args := []string{"-m", file, "--ctx-size", contextTokens, "--parallel", "64", "--speculate", "0"}
