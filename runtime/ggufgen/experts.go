@@ -22,7 +22,7 @@ func (c Config) validateExperts() error {
 	case c.Arch != Llama:
 		return errors.New("a model with Experts needs the architecture llama")
 	case c.Experts < expertsUsed || c.Experts > 256:
-		return errors.New("Experts must be 2…256")
+		return errors.New("a model has 2…256 Experts, or none")
 	}
 	return nil
 }
