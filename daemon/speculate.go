@@ -6,8 +6,8 @@ import (
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/drafts"
+	"github.com/uma-serve/uma-serve/daemon/opening"
 	"github.com/uma-serve/uma-serve/daemon/report"
-	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched"
@@ -15,16 +15,6 @@ import (
 
 // Speculation, on the daemon's side: what usage, why and metrics say of it. Package core guesses and package sched
 // decides how many guesses a step computes; the loop draws from their rows (endSlices).
-
-// usageGuesses adds the guessed tokens to a request's usage.
-func usageGuesses(u *wire.Usage, g core.Guesses) {
-	for phase := range g.Drafted {
-		for source := range g.Drafted[phase] {
-			u.DraftedTokens += g.Drafted[phase][source]
-			u.AcceptedTokens += g.Accepted[phase][source]
-		}
-	}
-}
 
 // whyGuesses reports what became of r's guesses; nil if none are made for it.
 func (l *loop) whyGuesses(r *request) *reports.WhyDrafts {
@@ -47,16 +37,14 @@ func (s *Server) openDraft(cfg *config.Config, open Opener, quit *atomic.Bool) (
 		s.log.Warn("the draft model is not loaded", "file", s.cfg.DraftModel, "reason", why)
 		return nil, nil
 	}
-	o := draftOptions(cfg)
+	o := opening.DraftOptions(cfg)
 	o.Progress = func(float32) bool { return !quit.Load() }
 	return drafts.Open(open, o, s.log)
 }
 
 // openHead opens the head of eng's model; nil where there is none to use. noHead says why a head is not used.
 func (s *Server) openHead(eng runtime.Engine) *drafts.Model {
-	head, err := drafts.OpenHead(eng, runtime.HeadOptions{ContextTokens: s.cfg.HeadContextTokens(),
-		Batch: min(draftBatch, s.cfg.BatchSize), Sequences: min(draftSequences, s.cfg.Parallel)}, config.HeadStates,
-		s.log)
+	head, err := drafts.OpenHead(eng, opening.HeadOptions(s.cfg), config.HeadStates, s.log)
 	if err == nil {
 		return head
 	}
