@@ -128,6 +128,7 @@ ci: ## everything that a change must pass: .ci/run, then each architecture, real
 	@CHECK=1 $(MAKE) archs
 	@$(MAKE) archs ARGS=-readers
 	@$(MAKE) real
+	@-.ci/setup --device
 	@IF_POSSIBLE=1 $(MAKE) device-check
 
 inspector: uma-serve ## the official MCP inspector against uma-serve mcp (docs/mcp.md)
@@ -185,7 +186,7 @@ deb-check: ## install the package of make deb into a clean Debian, chat, remove 
 backend-cuda backend-vulkan: ## build a back end as a library beside the binaries, where uma-serve finds it at start
 	@scripts/backend.sh $(@:backend-%=%) "$(BIN)"
 
-device-check: build ## a Vulkan device, llvmpipe without a card: the engine's contract, gpu-check with the sandbox on
+device-check: build ## a Vulkan device, llvmpipe without a card: the engine's contract, daemons, gpu-check, sandbox on
 	@BIN="$(BIN)" scripts/device-check.sh
 
 cuda-compile: ## compile the CUDA back end where no card is, with the compiler of Python packages: an hour on two cores

@@ -2,9 +2,11 @@
 # Examines uma-serve on a Vulkan device: make device-check, or scripts/device-check.sh [OUT], where OUT gets the report
 # of gpu-check (build/device-check). Where there is no card, Mesa's llvmpipe computes in its place, on the processor.
 #
-# The engine's contract is run with all layers on the device, a part of them and none, then scripts/gpu-check.sh, with
-# the sandbox on; on llvmpipe with a lighter load (ARGS). BIN is the folder of the programs and of the library of the
-# back end, which is built if it is missing. With IF_POSSIBLE=1 a machine that lacks what this needs is no error.
+# The engine's contract, with rows that are probed in the graph, is run with all layers on the device, a part of them
+# and none; then daemons with the sandbox on: a storm, tiers, EAT, experts, no device (smoke's TestDevice); the
+# probe of published models; then scripts/gpu-check.sh; on llvmpipe with a lighter load (ARGS). BIN is the folder of the
+# programs and of the library of the back end, which is built if it is missing. With IF_POSSIBLE=1 a machine that lacks
+# what this needs is no error.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # lacks WHY: this machine cannot be examined.
@@ -24,7 +26,6 @@ if [ -z "${GGML_VK_VISIBLE_DEVICES:-}" ] && ! compgen -G '/dev/dri/renderD*' >/d
 	# What llvmpipe lacks, or computes otherwise than ggml expects.
 	export GGML_VK_VISIBLE_DEVICES=0 GGML_VK_DISABLE_F16=1 GGML_VK_DISABLE_INTEGER_DOT_PRODUCT=1 \
 		GGML_VK_DISABLE_FUSION=1
-	export ARGS=${ARGS---light --prompts 8 --tokens 16}
 fi
 devices=$("$bin/uma-serve" engine-devices)
 case $devices in
@@ -32,10 +33,21 @@ case $devices in
 *) lacks "there is no Vulkan device (Debian: apt install mesa-vulkan-drivers): $devices" ;;
 esac
 case $devices in
-*'llvmpipe (LLVM 1'[0-7].*) lacks "this llvmpipe damages the heap (docs/engines.md); Mesa 25 with LLVM 19 does not" ;;
+*'llvmpipe (LLVM 1'[0-7].*) # Mesa 25, whose manifest says Vulkan 1.4, may be built with LLVM 15 (Debian 12's backports)
+	grep -qE '"api_version": *"1\.([4-9]|[1-9][0-9])' ${LLVMPIPE_MANIFEST:-/usr/share/vulkan/icd.d/lvp_icd*.json} ||
+		lacks "this llvmpipe damages the heap (docs/engines.md); that of Mesa 25 does not"
+	;;
+esac
+case $devices in
+*llvmpipe*)
+	export ARGS=${ARGS---light --prompts 8 --tokens 16} MAX_MODELS=${MAX_MODELS-1}
+	;;
 esac
 UMA_BACKEND_DIR=$(cd "$bin" && pwd)
 export UMA_BACKEND_DIR
+# The folder is shared, since compiling the kernels takes minutes on llvmpipe and a test has a new cache folder.
+export MESA_SHADER_CACHE_DIR=${MESA_SHADER_CACHE_DIR:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/uma-serve/shaders}
+mkdir -p "$MESA_SHADER_CACHE_DIR"
 case " $(go env GOFLAGS) " in
 *llama_engine* | *llama_system*) ;;
 *) eval "$(make -s env)" ;; # without make, the tests would link no engine, and none would run
@@ -43,16 +55,30 @@ esac
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 status=0
-tests='TestContract|TestGreedyRepeats|TestSplit|TestNoKVOffload|TestPlaced|TestCPUMoE|TestProjectorOnADevice'
-for layers in -1 2 0; do # two are the output and a layer of the two or four that the models of these tests have
-	echo "== the engine's contract, --gpu-layers $layers"
-	UMA_TEST_GPU_LAYERS=$layers CGO_ENABLED=1 go test -count=1 -timeout 20m \
-		-run "^($tests)\$" ./runtime/llama 2>&1 | tee "$log" ||
-		status=1
+begin=$SECONDS
+part() { echo "== $*, $((SECONDS - begin)) s after the start"; }
+# check LAYERS TESTS FOLDER runs tests with so many layers on the device.
+check() {
+	UMA_TEST_GPU_LAYERS=$1 CGO_ENABLED=1 go test -count=1 -timeout 40m -run "^($2)\$" "$3" 2>&1 | tee "$log" || status=1
 	if grep -qF '[no test' "$log"; then # also of a package without test files
 		echo "scripts/device-check.sh: the tests were built without the engine" >&2
 		status=1
 	fi
+}
+contract='TestContract|TestGreedyRepeats|TestSplit|TestNoKVOffload|TestPlaced|TestCPUMoE|TestProjectorOnADevice'
+for layers in -1 2 0; do # two are the output and a layer of the two or four that the models of these tests have
+	part "the engine's contract, --gpu-layers $layers"
+	check "$layers" "$contract|TestGraphProbe.*" ./runtime/llama
 done
+for layers in -1 2; do
+	part "a storm, tiers and EAT with daemons, --gpu-layers $layers"
+	check "$layers" 'TestDevice.*' ./smoke
+done
+for model in ${PROBE_MODELS-smollm2-135m gemma-3-270m}; do
+	part "the probe of $model"
+	UMA_TEST_PROBE_MODELS=$model check -1 TestGraphProbeOfPublishedModel ./smoke
+done
+part "gpu-check"
 BACKEND=vulkan BIN=$bin LIMIT=${LIMIT:-20m} STEP_LIMIT=${STEP_LIMIT:-4m} scripts/gpu-check.sh "$out" || status=1
+[ $status = 0 ] && part "all passed" || part "FAILED"
 exit $status

@@ -25,6 +25,7 @@ func TestDeviceCheck(t *testing.T) {
 	program(t, filepath.Join(tools, "make"), `echo 'export GOFLAGS=-tags=llama_engine'`)
 	program(t, filepath.Join(tools, "go"), `if [ "$1" = env ]; then echo "${GOFLAGS:-}"; exit; fi
 echo "layers $UMA_TEST_GPU_LAYERS, GOFLAGS $GOFLAGS, CGO_ENABLED $CGO_ENABLED"
+echo "$*, probe of ${UMA_TEST_PROBE_MODELS:-none}"
 echo "$TESTS"
 exit "$STATUS"`)
 	llvmpipe := func(version string) string {
@@ -37,19 +38,27 @@ exit "$STATUS"`)
 		want                          []string
 	}{
 		"without make": {"", vulkan, "ok", "0", false, []string{"layers -1, GOFLAGS -tags=llama_engine, CGO_ENABLED 1",
-			"layers 2, ", "layers 0, ", "--backend vulkan"}},
-		"by make":           {"-tags=llama_system", vulkan, "ok", "0", false, []string{"GOFLAGS -tags=llama_system"}},
-		"no tests":          {"", vulkan, "ok x 0.01s [no tests to run]", "0", true, []string{"without the engine"}},
-		"tests that fail":   {"", vulkan, "FAIL", "1", true, []string{"layers 0, ", "--backend vulkan"}},
-		"no device":         {"", "{}", "ok", "0", true, []string{"there is no Vulkan device"}},
-		"none, if possible": {"", "{}", "IF_POSSIBLE", "0", false, []string{"there is no Vulkan device"}},
-		"an old Mesa":       {"", llvmpipe("15.0.6"), "ok", "0", true, []string{"this llvmpipe damages the heap"}},
-		"a new Mesa":        {"", llvmpipe("19.1.7"), "ok", "0", false, []string{"--backend vulkan", "--light"}},
+			"layers 2, ", "layers 0, ", "TestGraphProbe.*)$ ./runtime/llama", "TestDevice.*)$ ./smoke",
+			"./smoke, probe of smollm2-135m", "--backend vulkan"}},
+		"by make":  {"-tags=llama_system", vulkan, "ok", "0", false, []string{"GOFLAGS -tags=llama_system"}},
+		"no tests": {"", vulkan, "ok x 0.01s [no tests to run]", "0", true, []string{"without the engine"}},
+		"tests that fail": {"", vulkan, "FAIL", "1", true, []string{
+			"layers 0, ", "--backend vulkan", "== FAILED, "}},
+		"no device":          {"", "{}", "ok", "0", true, []string{"there is no Vulkan device"}},
+		"none, if possible":  {"", "{}", "IF_POSSIBLE", "0", false, []string{"there is no Vulkan device"}},
+		"an old Mesa":        {"", llvmpipe("15.0.6"), "1.1.230", "0", true, []string{"llvmpipe damages the heap"}},
+		"built with LLVM 15": {"", llvmpipe("15.0.6"), "1.4.305", "0", false, []string{"--backend vulkan", "--light"}},
+		"a new Mesa": {"", llvmpipe("19.1.7"), "ok", "0", false, []string{"--backend vulkan", "--light",
+			"== all passed, "}},
 	} {
+		manifest := filepath.Join(dir, "lvp_icd.json") // of the version that the tests' output is
+		if err := os.WriteFile(manifest, []byte(`{"ICD": {"api_version": "`+c.tests+`"}}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
 		cmd := exec.CommandContext(t.Context(), "./device-check.sh", filepath.Join(dir, "out"))
 		cmd.Env = append(os.Environ(), "PATH="+tools+":"+os.Getenv("PATH"), "HOME="+dir, "XDG_CACHE_HOME="+dir,
 			"BIN="+bin, "GOFLAGS="+c.flags, "CGO_ENABLED=0", "DEVICES="+c.devices, "TESTS="+c.tests,
-			"STATUS="+c.status, "LLAMA_SERVER=", "GGML_VK_VISIBLE_DEVICES=")
+			"STATUS="+c.status, "LLAMA_SERVER=", "GGML_VK_VISIBLE_DEVICES=", "LLVMPIPE_MANIFEST="+manifest)
 		if c.tests == "IF_POSSIBLE" {
 			cmd.Env = append(cmd.Env, "IF_POSSIBLE=1")
 		}

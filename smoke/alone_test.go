@@ -47,6 +47,14 @@ const tie = 0.05
 // our kernels and Q8_0 weights (llama.Exact) there is no excuse. Elsewhere an answer may go another way, once, where
 // alone the token that it took was as good as the best one; what follows then has another beginning.
 func likeAlone(alone, among said, n int, exact bool) error {
+	if exact {
+		return likeWithin(alone, among, n, 0)
+	}
+	return likeWithin(alone, among, n, tie)
+}
+
+// likeWithin is likeAlone where tokens that are at most limit apart may change places; 0: none may.
+func likeWithin(alone, among said, n int, limit float32) error {
 	if len(among) != n || len(alone) < n {
 		return fmt.Errorf("%d tokens, want %d; %d alone", len(among), n, len(alone))
 	}
@@ -55,11 +63,11 @@ func likeAlone(alone, among said, n int, exact bool) error {
 		if w.token == a.token {
 			continue
 		}
-		if exact {
+		if limit == 0 {
 			return fmt.Errorf("token %d is %d %q, alone %d %q", i, w.token, w.text, a.token, a.text)
 		}
 		for _, l := range a.top {
-			if l.token == w.token && a.top[0].logprob-l.logprob <= tie {
+			if l.token == w.token && a.top[0].logprob-l.logprob <= limit {
 				return nil
 			}
 		}

@@ -22,7 +22,7 @@ type Config struct {
 	Tokens  int      // of an answer
 	Prompts int      // whose answers are compared
 	Pasted  int      // prompts of a storm
-	Light   bool     // a load for a processor in a device's place: a quarter of the prompts' tokens, 16 streams at most
+	Light   bool     // for a processor in a device's place: a quarter of the prompts' tokens, 16 streams, lightRows
 	Near    float64  // limit of the gap between two tokens of a near tie, in nats
 	Decode  Decoder  // makes the F32 weights that the processor computes with; nil = it uses the file's own
 	Limit   time.Duration
@@ -290,8 +290,15 @@ func (r *run) serve(file, name string, start func(args ...string) (*server, erro
 // contextTokens hold 64 streams at once, and a storm's prompts.
 const contextTokens = "32768"
 
+// lightRows are the rows of a graph in a run that is Light: ggml's Vulkan back end multiplies one with kernels for
+// vectors. LLVM 15, of Mesa's llvmpipe in Debian 12's backports, compiles one for matrices for minutes.
+const lightRows = "1"
+
 func (r *run) umaArgs(file string, processor bool) []string {
 	args := []string{"-m", file, "--ctx-size", contextTokens, "--parallel", "64", "--speculate", "0"}
+	if r.Light {
+		args = append(args, "--ubatch-size", lightRows)
+	}
 	if processor || r.Backend == "cpu" {
 		return append(args, "--gpu-layers", "0")
 	}
@@ -303,5 +310,9 @@ func (r *run) llamaArgs(file string) []string {
 	if r.Backend == "cpu" {
 		layers = "0"
 	}
-	return []string{"-m", file, "-c", contextTokens, "-np", "64", "--kv-unified", "-ngl", layers}
+	args := []string{"-m", file, "-c", contextTokens, "-np", "64", "--kv-unified", "-ngl", layers}
+	if r.Light {
+		args = append(args, "-ub", lightRows)
+	}
+	return args
 }

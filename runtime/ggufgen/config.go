@@ -91,6 +91,9 @@ type Config struct {
 	Copies bool `json:"copies,omitempty"`
 	// Head adds a layer that guesses the token behind the next one (multi-token prediction, GLM4MoE only), see head.go.
 	Head Head `json:"head,omitempty"`
+	// Experts is the number of experts in each layer's feed-forward part, of which a row takes two; 0 = none. Llama
+	// only.
+	Experts int `json:"experts,omitempty"`
 	// Images puts the markers of images into the vocabulary, see projector.go.
 	Images bool `json:"images,omitempty"`
 	// Pooling is the file's pooling kind: none, mean, cls, last or rank; "" = the file has none.
@@ -189,8 +192,8 @@ func Bench30M() Config {
 func Presets() map[string]Config {
 	return map[string]Config{
 		"tiny": Tiny(), "tiny-swa": TinySWA(), "tiny-wide": TinyWide(), "tiny-long": TinyLong(),
-		"tiny-maincoder": TinyMaincoder(),
-		"bench135m":      Bench135M(), "bench135m-wide": Bench135MWide(), "bench1b": Bench1B(),
+		"tiny-maincoder": TinyMaincoder(), "tiny-experts": TinyExperts(),
+		"bench135m": Bench135M(), "bench135m-wide": Bench135MWide(), "bench1b": Bench1B(),
 		"bench30m":    Bench30M(),
 		"tiny-copies": TinyCopies(), "bench-copies": BenchCopies(),
 		"tiny-bert": TinyBert(), "tiny-nomic-bert": TinyNomic(), "tiny-embed": TinyEmbed(), "tiny-rank": TinyRank(),
@@ -229,7 +232,7 @@ func (c Config) Validate() error {
 		}
 		return nil
 	}
-	if err := errors.Join(c.validateCopies(), c.validateHead()); err != nil {
+	if err := errors.Join(c.validateCopies(), c.validateHead(), c.validateExperts()); err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	if !slices.Contains(Types(), c.Type) {

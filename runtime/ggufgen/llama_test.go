@@ -64,7 +64,7 @@ func TestLlamaRunsEveryType(t *testing.T) {
 	bench := ggufgen.Bench135M()
 	bench.VocabSize, bench.Embedding, bench.Layers, bench.FFN = 2048, 288, 4, 768
 	for name, base := range map[string]ggufgen.Config{"tiny": ggufgen.Tiny(), "tiny-swa": ggufgen.TinySWA(),
-		"bench": bench, "tiny-wide": ggufgen.TinyWide()} {
+		"bench": bench, "tiny-wide": ggufgen.TinyWide(), "tiny-experts": ggufgen.TinyExperts()} {
 		for _, typ := range ggufgen.Types() {
 			super := typ == ggufgen.Q4_K || typ == ggufgen.Q5_K || typ == ggufgen.Q6_K
 			if super && base.Embedding%256 != 0 {

@@ -29,6 +29,7 @@ type tensor struct {
 	seed       uint64
 	std        float32
 	zeroRow0   bool                         // the layer must not write the bias channel
+	experts    int                          // matrices of which the rows are, one after the other; 0 = one
 	norm       func() []float32             // a vector's values; nil for matrices
 	bias       []float32                    // the bias channel's entry per row; nil outside embedding and output
 	fill       func(row int, dst []float32) // sets the entries of a row that are not 0; nil: they are random
@@ -44,6 +45,9 @@ func (t *tensor) bytes() uint64 {
 func (t *tensor) shape() []uint64 {
 	if t.rows == 0 {
 		return []uint64{uint64(t.cols)}
+	}
+	if t.experts > 0 {
+		return []uint64{uint64(t.cols), uint64(t.rows / t.experts), uint64(t.experts)}
 	}
 	return []uint64{uint64(t.cols), uint64(t.rows)}
 }
@@ -65,7 +69,7 @@ func (t *tensor) WriteTo(w io.Writer) (int64, error) {
 		case t.fill != nil:
 			clear(row)
 			t.fill(r, row)
-		case r == 0 && t.zeroRow0:
+		case t.zeroRow0 && r%(t.rows/max(t.experts, 1)) == 0:
 			clear(row)
 		default:
 			gaussian(row, rng, t.std)
@@ -167,9 +171,13 @@ func (c Config) plan(v *vocabulary) []*tensor {
 		} else {
 			norm(blk+"ffn_norm", 1, 0)
 		}
-		matrix("", blk+"ffn_gate", c.FFN, d, ffnGain)
-		matrix("", blk+"ffn_up", c.FFN, d, ffnGain)
-		matrix(partDown, blk+"ffn_down", d, c.FFN, ffnGain).zeroRow0 = true
+		if c.Experts > 0 {
+			c.planExperts(blk, matrix)
+		} else {
+			matrix("", blk+"ffn_gate", c.FFN, d, ffnGain)
+			matrix("", blk+"ffn_up", c.FFN, d, ffnGain)
+			matrix(partDown, blk+"ffn_down", d, c.FFN, ffnGain).zeroRow0 = true
+		}
 		if c.Arch == Gemma2 {
 			norm(blk+"post_attention_norm", 1, 0)
 			norm(blk+"post_ffw_norm", 1, 0)

@@ -155,6 +155,9 @@ func (c Config) decoderMetadata(v *vocabulary) map[string]any {
 	if c.Head != NoHead {
 		c.headMetadata(kv)
 	}
+	if c.Experts > 0 {
+		kv["expert_count"], kv["expert_used_count"] = uint32(c.Experts), uint32(expertsUsed)
+	}
 	if c.Arch == GPT2 {
 		kv["attention.layer_norm_epsilon"] = float32(rmsEpsilon)
 	}

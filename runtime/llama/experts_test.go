@@ -3,55 +3,18 @@
 package llama
 
 import (
-	"bytes"
-	"encoding/binary"
-	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/model/gguf/gguffile"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
 
-// mixture is a small model whose feed-forward parts are 4 experts, of which each row takes 2. The experts of one matrix
-// are the same numbers beginning at other rows.
+// mixture is a small model whose feed-forward parts are 4 experts, of which each row takes 2.
 func mixture(t *testing.T, typ ggufgen.Type) string {
-	const experts = 4
-	rng := rand.New(rand.NewPCG(3, 4))
 	cfg := ggufgen.TinyWide()
-	cfg.Type = typ
-	return renamed(t, cfg, "llama", func(tensors []gguffile.Tensor) (list []gguffile.Tensor) {
-		for _, x := range tensors {
-			block, what, _ := strings.Cut(strings.TrimPrefix(x.Name, "blk."), ".")
-			if !strings.HasPrefix(what, "ffn_") || what == "ffn_norm.weight" {
-				list = append(list, x)
-				continue
-			}
-			if what == "ffn_gate.weight" {
-				var gate bytes.Buffer
-				for range cfg.Embedding * experts {
-					binary.Write(&gate, binary.LittleEndian, float32(rng.NormFloat64()))
-				}
-				list = append(list, gguffile.Tensor{Name: "blk." + block + ".ffn_gate_inp.weight",
-					Shape: []uint64{uint64(cfg.Embedding), experts}, Data: &gate})
-			}
-			var one, all bytes.Buffer
-			if _, err := x.Data.WriteTo(&one); err != nil {
-				t.Fatal(err)
-			}
-			for e := range experts {
-				at := one.Len() / int(x.Shape[1]) * e
-				all.Write(one.Bytes()[at:])
-				all.Write(one.Bytes()[:at])
-			}
-			list = append(list, gguffile.Tensor{Name: strings.TrimSuffix(x.Name, ".weight") + "_exps.weight",
-				Type: x.Type, Shape: append(slices.Clone(x.Shape), experts), Data: &all})
-		}
-		return list
-	}, gguffile.KV{Key: "llama.expert_count", Value: uint32(experts)},
-		gguffile.KV{Key: "llama.expert_used_count", Value: uint32(2)})
+	cfg.Type, cfg.Experts = typ, 4
+	return model(t, cfg)
 }
 
 func TestExperts(t *testing.T) { contract(t, mixture(t, ggufgen.Q8_0)) }
