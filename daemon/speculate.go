@@ -1,6 +1,9 @@
 package daemon
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
 	"sync/atomic"
 
 	"github.com/uma-serve/uma-serve/core"
@@ -9,6 +12,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
+	"github.com/uma-serve/uma-serve/model/gguf"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched"
 )
@@ -47,9 +51,40 @@ func (s *Server) openDraft(cfg *config.Config, open Opener, quit *atomic.Bool) (
 		s.log.Warn("the draft model is not loaded", "file", s.cfg.DraftModel, "reason", why)
 		return nil, nil
 	}
+	if err := s.checkDraft(); err != nil || s.cfg.Eagle() { // a head is opened behind its model, see openEagle
+		return nil, err
+	}
 	o := draftOptions(cfg)
 	o.Progress = func(float32) bool { return !quit.Load() }
 	return drafts.Open(open, o, s.log)
+}
+
+// checkDraft compares the headers of --draft-model and of the model. What cannot be read is left to the engine, but for
+// a head that does not exist: it is opened behind the model.
+func (s *Server) checkDraft() error {
+	path, eagle := s.cfg.DraftModel, s.cfg.Eagle()
+	head, err := gguf.Brief(path)
+	model, errModel := gguf.Brief(s.modelPath)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && eagle:
+	case err == nil && head.Eagle != nil && !eagle:
+		return fmt.Errorf("--draft-model: %s is an EAGLE-3 head: --spec-type draft-eagle3 uses it", path)
+	case err != nil || errModel != nil || !eagle:
+		return nil
+	default:
+		err = head.DraftsFor(&model)
+	}
+	if err != nil {
+		return fmt.Errorf("--draft-model: the EAGLE-3 head %s: %w", path, err)
+	}
+	return nil
+}
+
+// openEagle opens the EAGLE-3 head of --draft-model for eng's model.
+func (s *Server) openEagle(cfg *config.Config, eng runtime.Engine) (*drafts.Model, error) {
+	file := draftOptions(cfg)
+	return drafts.OpenHead(eng, runtime.HeadOptions{ContextTokens: file.ContextTokens, Batch: file.Batch,
+		Sequences: file.Sequences, File: &file}, config.HeadStates, s.log)
 }
 
 // openHead opens the head of eng's model; nil where there is none to use. noHead says why a head is not used.
