@@ -3,13 +3,12 @@ package daemon
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"os"
 	"syscall"
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/adapters"
+	"github.com/uma-serve/uma-serve/daemon/admission"
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/ipc"
@@ -24,7 +23,7 @@ import (
 func (s *Server) changeAdapter(c *AdapterChange, f *os.File) ([]reports.InfoAdapter, *wire.Error) {
 	l, m := s.loop.Load(), s.model.Load()
 	if l == nil || m == nil {
-		return nil, s.stillLoading()
+		return nil, admission.StillLoading(s.about.LoadProgress())
 	}
 	a := config.LoRA{Name: c.Load.Name, File: c.Load.File, Scale: c.Load.Scale}
 	var do func(l *loop) *wire.Error
@@ -32,7 +31,7 @@ func (s *Server) changeAdapter(c *AdapterChange, f *os.File) ([]reports.InfoAdap
 		do = func(l *loop) *wire.Error {
 			gone := m.Adapters.Remove(a.Name)
 			if gone == nil {
-				return noAdapter(a.Name)
+				return adapters.None(a.Name)
 			}
 			l.mixes.Leave(gone)
 			return nil
@@ -43,12 +42,12 @@ func (s *Server) changeAdapter(c *AdapterChange, f *os.File) ([]reports.InfoAdap
 		}
 		read, err := adapters.Read(a, f)
 		if err != nil {
-			return nil, cannotLoad(a, err)
+			return nil, adapters.CannotLoad(a, err)
 		}
 		do = func(l *loop) *wire.Error {
 			old, err := m.Adapters.Add(l.eng, read, c.Load.Replace)
 			if err != nil {
-				return cannotLoad(a, err)
+				return adapters.CannotLoad(a, err)
 			}
 			l.mixes.Leave(old)
 			return nil
@@ -56,13 +55,13 @@ func (s *Server) changeAdapter(c *AdapterChange, f *os.File) ([]reports.InfoAdap
 	}
 	var e *wire.Error
 	done := make(chan struct{})
-	if !l.mail.put(command{kind: cmdFit, ask: func(l *loop, _ time.Time) {
-		if e = shuttingDown(); !l.stop && !l.over {
+	if !l.mail.Put(command{kind: cmdFit, ask: func(l *loop, _ time.Time) {
+		if e = admission.ShuttingDown(); !l.stop && !l.over {
 			e = do(l)
 		}
 		close(done)
 	}}) {
-		return nil, shuttingDown()
+		return nil, admission.ShuttingDown()
 	}
 	<-done
 	if e != nil {
@@ -77,42 +76,14 @@ func (s *Server) changeAdapter(c *AdapterChange, f *os.File) ([]reports.InfoAdap
 	return m.Adapters.Info(), nil
 }
 
-// cannotLoad is the error of an adapter that cannot be loaded.
-func cannotLoad(a config.LoRA, err error) *wire.Error {
-	if errors.Is(err, adapters.ErrTaken) {
-		return AdapterTaken(a.Name)
-	}
-	return &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("the adapter %s is not loaded: %s: %v", a.Name,
-		a.File, err)}
-}
+// AdapterTaken and OpenAdapter are those of package adapters, for the front.
+func AdapterTaken(name string) *wire.Error { return adapters.Taken(name) }
 
-// AdapterTaken refuses to load an adapter because another one has its name.
-func AdapterTaken(name string) *wire.Error {
-	return &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("an adapter %s is loaded already: unload it first, "+
-		`or set "load_inplace" to true`, name)}
-}
-
-func noAdapter(name string) *wire.Error {
-	return &wire.Error{Code: wire.ModelNotFound, Message: fmt.Sprintf("no adapter %.100q is loaded; GET "+
-		"/lora-adapters lists them", name)}
-}
-
-// OpenAdapter checks the values of an adapter that a request names, and opens its file.
-func OpenAdapter(q *wire.LoadAdapter) (*os.File, *wire.Error) {
-	a := config.LoRA{Name: q.Name, File: q.File, Scale: q.Scale}
-	if err := a.Check(); err != nil {
-		return nil, &wire.Error{Code: wire.BadRequest, Message: err.Error()}
-	}
-	f, err := adapters.Open(q.File)
-	if err != nil {
-		return nil, cannotLoad(a, err)
-	}
-	return f, nil
-}
+func OpenAdapter(q *wire.LoadAdapter) (*os.File, *wire.Error) { return adapters.OpenNamed(q) }
 
 // LoadAdapter loads an adapter.
 func (s web) LoadAdapter(_ context.Context, q *wire.LoadAdapter) ([]reports.InfoAdapter, error) {
-	f, e := OpenAdapter(q)
+	f, e := adapters.OpenNamed(q)
 	if e != nil {
 		return nil, (*api.Error)(e)
 	}

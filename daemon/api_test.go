@@ -232,11 +232,11 @@ func TestCancelByID(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	uid := r.sessions.anyone()
-	if n := len(r.sessions.named(uid+1, "chatcmpl-1")); n != 0 {
+	uid := r.anyone()
+	if n := len(r.named(uid+1, "chatcmpl-1")); n != 0 {
 		t.Errorf("another user finds %d", n)
 	}
-	found := r.sessions.named(uid, "chatcmpl-1")
+	found := r.named(uid, "chatcmpl-1")
 	var ids []string
 	for _, q := range found {
 		ids = append(ids, q.wireID)
@@ -250,13 +250,9 @@ func TestCancelByID(t *testing.T) {
 }
 
 // anyone is the user of one of the connections with requests in flight.
-func (t *sessions) anyone() uint32 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for c := range t.live {
-		return c.UID()
-	}
-	return 0
+func (r *running) anyone() (uid uint32) {
+	r.sessions.Each(func(q *request) { uid = q.conn.UID() })
+	return uid
 }
 
 // Answers to one question share their prompt: it is computed once.

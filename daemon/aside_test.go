@@ -27,7 +27,7 @@ func TestQuestionsBesideALongStep(t *testing.T) {
 	waitfor.Recv(t, "a step is computed", computing)
 	ask("second")
 	l := r.loop.Load()
-	waitfor.True(t, "the second request waits for the loop", func() bool { return len(l.mail.arriving()) == 1 })
+	waitfor.True(t, "the second request waits for the loop", func() bool { return len(l.arriving()) == 1 })
 
 	ctx, cancel := context.WithTimeout(context.Background(), waitfor.Limit)
 	defer cancel()

@@ -23,7 +23,7 @@ func TestEveryPathIsSorted(t *testing.T) {
 		facts = append(facts, "GET "+path)
 	}
 	r := serve(t, fake.Config{})
-	for _, route := range r.in.Web.Routes(web{r.Server}, r.live) {
+	for _, route := range r.in.Web.Routes(web{r.Server, r.about}, r.live) {
 		path := strings.NewReplacer("{$}", "", "{id...}", "x:generateContent", "{id}", "1", "{file}", "x").
 			Replace(route.Path)
 		front, needs := httpd.FrontServes(route.Method, &url.URL{Path: path}), httpd.NeedsModel(route.Method, path)

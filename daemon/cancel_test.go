@@ -12,14 +12,8 @@ import (
 )
 
 // ids are those of the requests in flight.
-func (t *sessions) ids() (list []string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, live := range t.live {
-		for _, r := range live {
-			list = append(list, r.wireID)
-		}
-	}
+func (r *running) ids() (list []string) {
+	r.sessions.Each(func(q *request) { list = append(list, q.wireID) })
 	return list
 }
 
@@ -55,7 +49,7 @@ func TestCancelledAnswersHaveStopped(t *testing.T) {
 				answered <- got{status, string(body)}
 			}()
 			waitfor.True(t, "tokens of the answer", func() bool { return r.metrics.TokensGenerated.Value() > before })
-			ids := r.sessions.ids()
+			ids := r.ids()
 			if len(ids) != 1 {
 				t.Fatalf("%s: requests %q", c.path, ids)
 			}

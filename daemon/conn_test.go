@@ -280,13 +280,13 @@ func TestRequestsWaitForTheModel(t *testing.T) {
 	c := r.dial()
 	framed := make(chan answer, 1)
 	go func() { framed <- r.ask(c, func(q *wire.Request) { q.ID, q.MaxTokens = "a", 4 }) }()
-	eventually(t, "the framed request waits", func() bool { return r.room.count() == 1 })
+	eventually(t, "the framed request waits", func() bool { return r.room.Count() == 1 })
 	text := r.raw()
 	r.say(text, "a question\n")
-	eventually(t, "the line waits", func() bool { return r.room.count() == 2 })
+	eventually(t, "the line waits", func() bool { return r.room.Count() == 2 })
 	web := r.raw()
 	r.say(web, "%s", httpPost("/v1/chat/completions", `{"messages":[{"role":"user","content":"x"}],"max_tokens":3}`))
-	eventually(t, "the HTTP request waits", func() bool { return r.room.count() == 3 })
+	eventually(t, "the HTTP request waits", func() bool { return r.room.Count() == 3 })
 
 	c2 := r.dial()
 	req := wire.DefaultRequest()
@@ -303,9 +303,9 @@ func TestRequestsWaitForTheModel(t *testing.T) {
 	}
 	gone := r.raw()
 	r.say(gone, "%s", httpPost("/v1/completions", `{"prompt":"x"}`))
-	eventually(t, "the next HTTP request waits", func() bool { return r.room.count() == 4 })
+	eventually(t, "the next HTTP request waits", func() bool { return r.room.Count() == 4 })
 	gone.Close()
-	eventually(t, "it is forgotten with its client", func() bool { return r.room.count() == 3 })
+	eventually(t, "it is forgotten with its client", func() bool { return r.room.Count() == 3 })
 
 	h, err := c2.Health(context.Background())
 	if err != nil || h.Status != "loading" || h.Progress != 0.5 || h.Requests != 3 {
@@ -347,7 +347,7 @@ func TestQueueLimitHoldsWhileLoading(t *testing.T) {
 		ch := make(chan answer, 1)
 		answers = append(answers, ch)
 		go func() { ch <- r.ask(c, func(q *wire.Request) { q.MaxTokens = 2 }) }()
-		eventually(t, "it waits", func() bool { return r.room.count() == int64(i+1) })
+		eventually(t, "it waits", func() bool { return r.room.Count() == int64(i+1) })
 	}
 	if a := r.ask(c, nil); a.code() != wire.QueueLimit {
 		t.Errorf("the sixth: %+v", a)
@@ -373,7 +373,7 @@ func TestFailedLoadEndsWaitingRequests(t *testing.T) {
 	r.say(web, "%s", httpPost("/v1/completions", `{"prompt":"x"}`))
 	text := r.raw()
 	r.say(text, "a question\n")
-	eventually(t, "all wait", func() bool { return r.room.count() == 3 })
+	eventually(t, "all wait", func() bool { return r.room.Count() == 3 })
 	r.load(errors.New("tensor 7 is damaged"))
 	a := <-framed
 	var e *client.ServerError
@@ -399,7 +399,7 @@ func TestStopWhileLoading(t *testing.T) {
 	c := r.dial()
 	framed := make(chan answer, 1)
 	go func() { framed <- r.ask(c, nil) }()
-	eventually(t, "it waits", func() bool { return r.room.count() == 1 })
+	eventually(t, "it waits", func() bool { return r.room.Count() == 1 })
 	ended := make(chan error, 1)
 	go func() { ended <- r.stop() }()
 	if a := <-framed; a.code() != wire.ShuttingDown {
@@ -482,7 +482,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 				t.Errorf("%+v", a)
 			}
 			close(gate) // the abandoned step
-			eventually(t, "the loop has ended", func() bool { return !r.loop.Load().mail.put(command{kind: cmdStop}) })
+			eventually(t, "the loop has ended", func() bool { return !r.loop.Load().mail.Put(command{kind: cmdStop}) })
 		})
 	}
 }

@@ -2,13 +2,14 @@ package daemon
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/daemon/admission"
 	"github.com/uma-serve/uma-serve/daemon/constrain"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
+	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -41,7 +42,7 @@ func (l *loop) constrain(r *request, tok runtime.Token) (opened, ok bool) {
 		return false, false
 	}
 	r.Last, r.More = v.Last, v.More
-	r.readCalls(v.Calls)
+	v.Calls.Tell(r.Calls, r.stream)
 	return v.Opened, true
 }
 
@@ -55,33 +56,8 @@ func (r *request) follow(tok runtime.Token, said *core.Said) *wire.Error {
 		h.Busy, h.InSection, h.Opening = r.Calls.Busy(), r.Calls.InSection(), r.Calls.Opening()
 	}
 	say, bad := r.constraint.Follow(tok, h)
-	r.readCalls(say)
+	say.Tell(r.Calls, r.stream)
 	return bad
-}
-
-// readCalls tells the parser of calls how to go on.
-func (r *request) readCalls(how constrain.Calls) {
-	switch how {
-	case constrain.Stream:
-		r.Calls.Stream(r.stream)
-	case constrain.Whole:
-		r.Calls.Stream(false)
-	case constrain.Plain:
-		r.Calls.Plain()
-	}
-}
-
-// nothingLeft explains why r's constraints leave no token of a row that has some.
-func (l *loop) nothingLeft(r *request) string {
-	what := "logit_bias, allowed_token_ids and bad_words"
-	if c := r.constraint; c.Holds() {
-		if err := c.Err(); err != nil {
-			return fmt.Sprintf("%s: after %d tokens: %v", c.Field(), r.Generated(), err)
-		}
-		what = c.Field() + ", with logit_bias, allowed_token_ids, bad_words, min_tokens and ignore_eos where they " +
-			"are set,"
-	}
-	return fmt.Sprintf("%s leave no token after %d of the answer", what, r.Generated())
 }
 
 // grammarsOf returns the grammars of j's answer, or the error to refuse it with. parked: j waits for a build and comes
@@ -114,7 +90,7 @@ func (s *Server) closeMessage(l *loop, w *wire.Request, g *constrain.Grammars) {
 	begins := make(chan bool, 1)
 	// The loop has the grammar's automaton.
 	ask := func(l *loop, _ time.Time) { begins <- g.Begins(last.Content, l.tags.Headers()) }
-	if !l.mail.put(command{kind: cmdFit, ask: ask}) || <-begins {
+	if !l.mail.Put(command{kind: cmdFit, ask: ask}) || <-begins {
 		return
 	}
 	w.Continue = wire.ContinueOff
@@ -136,13 +112,13 @@ func (s *Server) unpark(list []*constrain.Waiter) {
 	for _, j := range jobs {
 		j.r.life.enter(stageWaiting)
 	}
-	if e := s.room.putBack(jobs); e != nil {
+	if e := s.room.PutBack(jobs); e != nil {
 		s.refuseJobs(jobs, e)
 	}
 }
 
 // closeGrammars stops all builds and returns the parked requests.
-func (s *Server) closeGrammars() []job { return jobsOf(s.grammars.Close(shuttingDown())) }
+func (s *Server) closeGrammars() []job { return jobsOf(s.grammars.Close(admission.ShuttingDown())) }
 
 // whyCompiling adds the parked requests to the report of a why question. They come first: the server numbers requests
 // after their compilation.
@@ -162,16 +138,19 @@ func (s *Server) whyCompiling(rep *reports.WhyReport, q wire.WhyQuestion, uid ui
 }
 
 // whyParked returns a parked request's entry. runs reports whether its build runs.
-func (j *job) whyParked(src *constrain.Source, runs bool, since, now time.Time) reports.WhyRequest {
-	d := reports.Decision{AtMs: wire.Ms(since.Sub(j.r.arrived)), LastMs: wire.Ms(now.Sub(j.r.arrived)), Times: 1,
-		Reason: "compiling",
-		Text:   "Its " + src.Field + " is being compiled."}
+func (j job) whyParked(src *constrain.Source, runs bool, since, now time.Time) reports.WhyRequest {
+	text := "Its " + src.Field + " is being compiled."
 	if !runs {
-		d.Text = "Its " + src.Field + " waits to be compiled: one form of each user is compiled at a time."
+		text = "Its " + src.Field + " waits to be compiled: one form of each user is compiled at a time."
 	}
-	return reports.WhyRequest{
-		Request: j.r.wireID, UID: j.r.Owner, Class: prepare.Class(j.w).String(), State: "compiling",
-		AgeMs: wire.Ms(now.Sub(j.r.arrived)),
-		Form:  &reports.WhyForm{Form: src.Name}, Decisions: []reports.Decision{d},
-	}
+	w := j.waits("compiling", text, since, now)
+	w.Form = &reports.WhyForm{Form: src.Name}
+	return w
+}
+
+// waits returns the entry of a request that waits for something before the decode loop has it.
+func (j job) waits(state, text string, since, now time.Time) reports.WhyRequest {
+	w := report.Waiting(state, text, j.r.arrived, since, now)
+	w.Request, w.UID, w.Class = j.r.wireID, j.r.Owner, prepare.Class(j.w).String()
+	return w
 }

@@ -8,15 +8,16 @@
 // Options:
 //
 //	config/           every option, its layers and range; which file a model's name means, and whether it fits
-//	options.go        the options as the configurations of the scheduler, the core and the engine
-//	load.go           warnings at start, and the progress of a load
+//	opening/          the options as the configurations of the scheduler, the core and the engine; the files that an
+//	                  engine process may open; devices; the progress of a load
 //
 // From a parsed request to one that the decode loop can run:
 //
-//	waitroom.go       which user's request is refused when the server is full, and which is prepared next: answers
-//	                  before texts to embed and background requests
+//	admission/        which user's request is refused when the server is full, and which is prepared next: answers
+//	                  before texts to embed and background requests; --limits
 //	loading.go        what requests hear while the model loads
 //	stage.go          where a request is, who owns it there, what a cancel does
+//	viewing/          when the images of a request are encoded: one at a time, in turns of users
 //	intake.go         the goroutine that prepares requests and constrains their answers
 //	prepare/          the loaded model; prompts, sampling chains, thinking options, texts to embed
 //
@@ -29,15 +30,16 @@
 //
 //	loop.go           the order of a turn; loop_step.go decodes and samples, and verifies guesses by sampling their
 //	                  rows; loop_notes.go passes on what the core decided
-//	mailbox.go        commands of other goroutines
+//	command.go        commands of other goroutines, through mailbox/
 //	think.go          probe rows, forks and forced tokens
 //	speculate.go      the limit of guesses; opening what makes them (package drafts), and its part of a step
 //	embed_loop.go     how many texts of one request run at once
 //	emit.go           what is sent to which client, and when; clients that do not read
-//	calls.go          tool calls of an answer
-//	account.go        metrics of a step; recorder/ writes --trace
-//	device.go         the turn of this engine process among others
-//	processors/       compute threads beside other processes; power.go has --power
+//	calls.go          tool calls of an answer; said/ keeps the answer so far
+//	account/          metrics: the moments of a request, a step, the gauges; account.go is when the loop counts;
+//	                  recorder/ writes --trace
+//	device.go         the turn of this engine process among others (seat/)
+//	processors/       compute threads beside other processes, and --power
 //	calibration/      the saved cost model
 //	overlap.go        what of a step is done while the next one is computed
 //
@@ -45,15 +47,13 @@
 //
 //	tiers/            host memory, disk, the fabric; tiers_loop.go is the loop as they use it
 //	hostmemory.go     the host tier's size while the daemon runs
-//	price.go          the report of decisions to restore or to compute
 //
 // Questions:
 //
 //	report/                           the answers, from values; facts about a model; dumps
-//	why.go, kv_report.go, status.go   the values of why, kv, health (stallAfter: when it says "stalled"); info
-//	kv_command.go                     kv drop, pin, unpin, save
+//	why.go, kv.go, status.go          the values of why, kv, health (stallAfter: when it says "stalled"); info
 //	live/             live views; live_loop.go has the loop's side
-//	dump.go           when metrics and the loop's state are dumped
+//	dump.go           when the loop's state is dumped
 //	telemetry.go      what a trace says of a request
 //
 // Clients:
@@ -61,11 +61,11 @@
 //	entry/            sockets, poller, limits and counters of connections, which a front (daemon/front) has, too
 //	http/             which requests may ask, their limits, paths, and streams; api/ the APIs
 //	access/           which owner a TCP client is, and who may ask over TCP
-//	web.go            the Server as http/ uses it
+//	web.go            the Server as http/ uses it; served/ answers what is asked about the model
 //
 // The process:
 //
 //	server.go         start, drain, stop; open.go reads the model and makes its loop
 //	handler.go        the poller's side of requests and questions; stage.go of cancels
-//	engine.go, link.go        an engine process behind a front; engine_box.go what it may open and call
+//	engine.go, link.go        an engine process behind a front
 package daemon

@@ -7,6 +7,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
+	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime/pooling"
 	"github.com/uma-serve/uma-serve/sched"
@@ -174,10 +175,10 @@ func (l *loop) partDone(p *request, now time.Time) {
 	if took := now.Sub(p.arrived); took >= e.slowest.took {
 		e.slowest.id, e.slowest.index, e.slowest.took = p.ID, p.part.index, took
 	}
-	if r.first.IsZero() {
-		r.first = now
+	if r.at.First.IsZero() {
+		r.at.First = now
 	}
-	r.last = now
+	r.at.Last = now
 	l.endPart(p)
 }
 
@@ -281,11 +282,7 @@ func (l *loop) whyEmbed(r *request) (id sched.ReqID, text string) {
 			}
 		}
 	}
-	form := "It asks for the embeddings of %d texts, and %d of them have started."
-	if e.w.Query != nil {
-		form = "It asks for the scores of %d documents, and %d of them have started."
-	}
-	text = fmt.Sprintf(form, len(e.texts), e.next)
+	text = report.Texts(e.w.Query != nil, len(e.texts), e.next)
 	if id == 0 {
 		return r.ID, text
 	}

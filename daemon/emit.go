@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/daemon/opening"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
@@ -18,8 +19,8 @@ import (
 func (l *loop) emit(r *request, c *sampler.Choice, said *core.Said) {
 	thought, answer := said.Think, said.Answer
 	if r.chat || !r.stream {
-		r.thinking = append(r.thinking, thought...)
-		r.answer = append(r.answer, answer...)
+		r.said.Thinking = append(r.said.Thinking, thought...)
+		r.said.Text = append(r.said.Text, answer...)
 	}
 	switch {
 	case r.lines:
@@ -71,23 +72,23 @@ func (l *loop) sendTokenEvent(r *request, t *wire.Token) {
 func (l *loop) endRequest(r *request, reason wire.Reason, stopText string, now time.Time) {
 	l.settleFor(r)
 	switch {
-	case reason == wire.Stop && r.cutCall:
+	case reason == wire.Stop && r.said.Cut:
 		reason = wire.Length // the model ended within a call: the answer is not complete
-	case reason == wire.Stop && len(r.calls) > 0:
+	case reason == wire.Stop && len(r.said.Calls) > 0:
 		reason = wire.Calls
 	}
 	l.m.Finished(string(reason))
 	if r.embed == nil {
-		l.m.RequestDone(r.Prompt, r.Generated(), r.timings().Decode, now.Sub(r.arrived))
+		l.m.RequestDone(r.Prompt, r.Generated(), r.at.Timings(r.arrived).Decode, now.Sub(r.arrived))
 	}
 	if reason == wire.Cancelled {
 		l.m.CancelDone(now.Sub(time.Unix(0, r.life.cancelledAt.Load())))
 	}
 	thought := l.thinkSummary(r, now)
 	end := wire.EOSEvent(&wire.EOS{
-		ID: r.wireID, Reason: reason, StopText: stopText, Text: r.answer, Think: r.thinking, ToolCalls: r.calls,
-		Streamed: r.stream,
-		Usage:    r.usage(), Thought: thought, Timings: r.timings(), Metadata: r.metadata,
+		ID: r.wireID, Reason: reason, StopText: stopText, Text: r.said.Text, Think: r.said.Thinking,
+		ToolCalls: r.said.Calls, Streamed: r.stream,
+		Usage: r.usage(), Thought: thought, Timings: r.at.Timings(r.arrived), Metadata: r.metadata,
 	})
 	l.remember(r, string(reason), now)
 	l.trace(r, string(reason), "", now)
@@ -258,7 +259,7 @@ func (l *loop) reportQueued(now time.Time) {
 
 // shutdown ends the live requests when the loop stops, and stores their cells.
 func (l *loop) shutdown(now time.Time) {
-	for _, c := range l.mail.close() {
+	for _, c := range l.mail.Close() {
 		switch c.kind {
 		case cmdArrive:
 			l.arrive(c.req, now)
@@ -283,7 +284,7 @@ func (l *loop) shutdown(now time.Time) {
 		stopBy = time.Unix(0, ns)
 	}
 	l.stores.Close(stopBy)
-	l.closeTelemetry(stopBy)
+	opening.CloseTelemetry(l.tel, stopBy, l.log)
 	l.saved.Save(l.core.Scheduler().Cost, now, true)
 	for s := range l.caps.MaxSequences {
 		l.eng.SeqRemove(runtime.Seq(s), 0, -1)

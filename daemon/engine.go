@@ -23,6 +23,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/documents"
 	"github.com/uma-serve/uma-serve/daemon/entry"
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
+	"github.com/uma-serve/uma-serve/daemon/opening"
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
 	"github.com/uma-serve/uma-serve/daemon/shm/lease"
 	"github.com/uma-serve/uma-serve/daemon/toolbox/setup"
@@ -105,9 +106,9 @@ func RunEngine(ctx context.Context, stderr io.Writer, open Opener, withLog func(
 	log = log.With("model", e.start.Model)
 	slog.SetDefault(log)
 	withLog(log)
-	preferAsVictim(log)
-	withoutCore(log)
-	slackMonitor(log) // before the sandbox
+	opening.PreferAsVictim(log)
+	opening.WithoutCore(log)
+	opening.SlackMonitor(log) // before the sandbox
 
 	s, err := newServer(cfg, log, parts{engine: e})
 	if err == nil {
@@ -143,20 +144,15 @@ func (e *engine) failed(err error) {
 // lastWords is the longest time for which the ending process waits until its last log lines are written to stderr.
 const lastWords = time.Second
 
-// preferAsVictim makes the kernel's OOM killer prefer an engine process to its front, which can start it again.
-func preferAsVictim(log *slog.Logger) {
-	if err := os.WriteFile("/proc/self/oom_score_adj", []byte("300"), 0); err != nil {
-		log.Debug("the kernel may end the front before an engine process when memory runs out", "error", err)
-	}
+// policy returns the sandbox policy of an engine process with this configuration, with the front as supervisor.
+func (e *engine) policy(cfg *config.Config) sandbox.Policy {
+	p := opening.Policy(cfg)
+	p.Supervise = func(fd int) error { return e.link.Send(LinkSupervise, 0, fd) }
+	return p
 }
 
-// withoutCore keeps the kernel from writing a core file when the process crashes: its clients are told when it has
-// ended, and a core file has all of its memory.
-func withoutCore(log *slog.Logger) {
-	if err := syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{}); err != nil {
-		log.Debug("a crash may write a core file", "error", err)
-	}
-}
+// SandboxPolicy is opening.Policy for the front, which supervises engine processes.
+func SandboxPolicy(c *config.Config) sandbox.Policy { return opening.Policy(c) }
 
 // passed returns the values of the front that stand for sockets.
 func (e *engine) passed(s *Server) *entry.Passed {
@@ -340,48 +336,31 @@ func (e *engine) loading(fraction float32) {
 	}
 }
 
-// stepTimeout returns the longest time of a step, limit on the processor. A device's driver compiles a kernel in the
-// step that first needs it, such as the first one with more rows than any before: on llvmpipe a minute was too short.
-func stepTimeout(limit time.Duration, device runtime.DeviceKind) time.Duration {
-	if device == runtime.DeviceCPU || device == runtime.DeviceFake {
-		return limit
-	}
-	return 5 * limit
-}
-
-// ready tells the front that requests are answered, and when no step ends, which after stepTimeout ends the process.
+// ready tells the front that requests are answered, and when no step ends, which after opening.StepTimeout ends the
+// process.
 func (e *engine) ready(s *Server, l *loop) (stop func()) {
 	m := s.model.Load()
 	st := EngineStatus{State: EngineReady, Progress: 1, Name: m.Info.Name, Context: m.Caps.ContextTokens,
-		GPU: m.Caps.Device != runtime.DeviceCPU, Memory: s.memory(), Devices: s.onDevices(), Sandbox: e.box}
+		GPU: m.Caps.Device != runtime.DeviceCPU, Memory: s.memory(), Sandbox: e.box,
+		Devices: opening.OnDevices(s.cfg.Backends.Devices, m.Caps.Placed, s.draft.Placed())}
 	e.tell(st)
-	limit, timeout := stallAfter, stepTimeout(s.cfg.StepTimeout, m.Caps.Device)
+	limit, timeout := stallAfter, opening.StepTimeout(s.cfg.StepTimeout, m.Caps.Device)
 	if timeout > 0 {
 		limit = min(limit, timeout/2) // so that health says it before the process ends
 	}
-	t := time.NewTicker(max(limit/4, time.Millisecond))
-	done := make(chan struct{})
-	go func() {
-		for {
-			select {
-			case now := <-t.C:
-				since, stalled := l.state.stalled(now, limit)
-				if !stalled {
-					since = time.Time{}
-				}
-				if !since.Equal(st.Stalled) {
-					st.Stalled = since
-					e.tell(st)
-				}
-				if stalled && timeout > 0 && now.Sub(since) > timeout {
-					s.log.Error("a decode step does not end: the engine process ends itself, and is started again",
-						"since", since.UTC().Format(time.RFC3339), "step_timeout", timeout)
-					e.exit(exitStalled)
-				}
-			case <-done:
-				return
-			}
+	return opening.Every(max(limit/4, time.Millisecond), func(now time.Time) {
+		since, stalled := l.state.stalled(now, limit)
+		if !stalled {
+			since = time.Time{}
 		}
-	}()
-	return func() { t.Stop(); close(done) }
+		if !since.Equal(st.Stalled) {
+			st.Stalled = since
+			e.tell(st)
+		}
+		if stalled && timeout > 0 && now.Sub(since) > timeout {
+			s.log.Error("a decode step does not end: the engine process ends itself, and is started again",
+				"since", since.UTC().Format(time.RFC3339), "step_timeout", timeout)
+			e.exit(exitStalled)
+		}
+	})
 }

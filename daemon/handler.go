@@ -1,12 +1,10 @@
 package daemon
 
 import (
-	"fmt"
 	"math"
-	"slices"
-	"sync"
 	"time"
 
+	"github.com/uma-serve/uma-serve/daemon/admission"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -18,7 +16,7 @@ import (
 
 // Request admits or refuses a generation request.
 func (s *Server) Request(c ipc.Client, w *wire.Request) {
-	s.withSystem(w)
+	prepare.WithSystem(s.cfg, w)
 	s.admit(&request{conn: c, wireID: w.ID, arrived: time.Now(), wishes: wishes{stream: w.Stream},
 		metadata: w.Metadata}, w)
 }
@@ -41,33 +39,26 @@ func (s *Server) Line(c *ipc.Conn, prompt string) {
 // admit registers r, so that a cancel finds it from now on, and queues it for intake. w is nil where r asks for
 // embeddings.
 func (s *Server) admit(r *request, w *wire.Request) {
-	s.sessions.add(r)
+	s.sessions.Add(r)
 	if e := s.refusal(); e != nil {
 		s.refuse(r, e)
 		return
 	}
 	r.Prepared = prepare.NewPrepared(r.conn.UID())
-	if e, why := s.overQuota(r, r.arrived); e != nil {
+	if e, why := s.quotas.Over(r.Owner, s.sessions.Count(r.conn), r.arrived); e != nil {
 		s.metrics.Refusals.Inc(why)
 		s.refuse(r, e)
 		return
 	}
-	if mine, users, ok := s.room.enter(r.Owner); !ok && users == 0 {
-		s.metrics.Refusals.Inc(refusedUser)
-		s.refuse(r, overLimit(time.Second, "%d of your requests are running or waiting, the most that a user may have "+
-			"(--limits user_requests); wait for one to end", mine))
-		return
-	} else if !ok {
-		s.metrics.Refusals.Inc(refusedShare)
-		s.refuse(r, &wire.Error{Code: wire.QueueLimit, RetryAfter: time.Second, Message: fmt.Sprintf(
-			"%d requests are running or waiting (--max-queue plus --parallel), %d of them yours, and your share "+
-				"among %d users is %d; try again later",
-			s.room.limit, mine, users, max(1, s.room.limit/users))})
+	if mine, users, ok := s.room.Enter(r.Owner); !ok {
+		e, why := s.room.TooMany(mine, users)
+		s.metrics.Refusals.Inc(why)
+		s.refuse(r, e)
 		return
 	}
 	r.life.enter(stageWaiting)
-	if e := s.room.put(r.Owner, job{r: r, w: w}); e != nil {
-		s.room.leave(r.Owner)
+	if e := s.room.Put(r.Owner, job{r: r, w: w}); e != nil {
+		s.room.Leave(r.Owner)
 		s.refuse(r, e)
 		return
 	}
@@ -77,7 +68,7 @@ func (s *Server) admit(r *request, w *wire.Request) {
 // refusal returns the error of new requests while the daemon drains; nil if it admits requests.
 func (s *Server) refusal() *wire.Error {
 	if s.draining.Load() {
-		return shuttingDown()
+		return admission.ShuttingDown()
 	}
 	return nil
 }
@@ -89,12 +80,12 @@ func (s *Server) refuse(r *request, e *wire.Error) {
 	e.ID = r.wireID
 	s.log.Debug("refused", "session", r.conn.ID(), "request", r.wireID, "code", e.Code, "message", e.Message)
 	r.conn.ReplyEvent(wire.ErrorEvent(e))
-	s.sessions.remove(r)
+	s.sessions.Remove(r)
 }
 
 // EndThink ends the thinking of a request within a few tokens: at the end of a line or sentence.
 func (s *Server) EndThink(c ipc.Client, id string) {
-	if r := s.sessions.find(c, id); r != nil {
+	if r, ok := s.sessions.Find(c, id); ok {
 		s.endThinking(r)
 	}
 }
@@ -104,14 +95,14 @@ func (s *Server) endThinking(r *request) {
 		return
 	}
 	if l := s.loop.Load(); l != nil { // without a loop, arrive reads the flag later
-		l.mail.put(command{kind: cmdEndThink, req: r})
+		l.mail.Put(command{kind: cmdEndThink, req: r})
 	}
 }
 
 // Writable tells the decode loop that c's send ring has room again.
 func (s *Server) Writable(c ipc.Client) {
 	if l := s.loop.Load(); l != nil {
-		l.mail.put(command{kind: cmdWritable, conn: c})
+		l.mail.Put(command{kind: cmdWritable, conn: c})
 	}
 }
 
@@ -151,7 +142,7 @@ func (s *Server) Admin(c ipc.Client, q *wire.Frame) {
 				}
 				return wire.JSONEvent(wire.KindKV, id, rep)
 			}
-			done, drop, err := l.kvDo(kv, uid)
+			done, drop, err := l.stores.Command(kv, uid)
 			switch {
 			case err != nil:
 				return wire.ErrorEvent(&wire.Error{ID: id, Code: wire.BadRequest, Message: err.Error()})
@@ -170,56 +161,4 @@ func (s *Server) Admin(c ipc.Client, q *wire.Frame) {
 		return
 	}
 	c.ReplyEvent(wire.ReportEvent(k, id, body))
-}
-
-// sessions lists the live requests of each connection. It changes when a request arrives or is finalised, never per
-// token.
-type sessions struct {
-	mu   sync.Mutex
-	live map[ipc.Client][]*request
-}
-
-func (t *sessions) add(r *request) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.live == nil {
-		t.live = map[ipc.Client][]*request{}
-	}
-	t.live[r.conn] = append(t.live[r.conn], r)
-}
-
-func (t *sessions) find(c ipc.Client, id string) *request {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, r := range t.live[c] {
-		if r.wireID == id {
-			return r
-		}
-	}
-	return nil
-}
-
-func (t *sessions) count(c ipc.Client) int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(t.live[c])
-}
-
-func (t *sessions) of(c ipc.Client) []*request {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return slices.Clone(t.live[c])
-}
-
-// remove deletes a finalised request; its id may be used again.
-func (t *sessions) remove(r *request) {
-	t.mu.Lock()
-	rest := slices.DeleteFunc(t.live[r.conn], func(o *request) bool { return o == r })
-	if len(rest) == 0 {
-		delete(t.live, r.conn)
-	} else {
-		t.live[r.conn] = rest
-	}
-	t.mu.Unlock()
-	r.conn.Done(r.wireID)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/opening"
 	"github.com/uma-serve/uma-serve/internal/logq"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -102,10 +103,10 @@ func TestStepTimeout(t *testing.T) {
 	for device, want := range map[runtime.DeviceKind]time.Duration{runtime.DeviceCPU: time.Minute,
 		runtime.DeviceFake: time.Minute, runtime.DeviceGPU: 5 * time.Minute, runtime.DeviceIGPU: 5 * time.Minute,
 		runtime.DeviceMetal: 5 * time.Minute} {
-		if got := stepTimeout(config.DefaultTuning().StepTimeout, device); got != want {
+		if got := opening.StepTimeout(config.DefaultTuning().StepTimeout, device); got != want {
 			t.Errorf("%s: %v, want %v", device, got, want)
 		}
-		if got := stepTimeout(0, device); got != 0 {
+		if got := opening.StepTimeout(0, device); got != 0 {
 			t.Errorf("%s: %v of no limit", device, got)
 		}
 	}

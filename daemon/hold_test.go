@@ -29,7 +29,7 @@ func (r *running) hold() *held {
 func (h *held) stop() (stopped <-chan struct{}) {
 	h.t.Helper()
 	at, free := make(chan struct{}), make(chan struct{})
-	if !h.loop.mail.put(command{kind: cmdAsk, ask: func(*loop, time.Time) { close(at); <-free }}) {
+	if !h.loop.mail.Put(command{kind: cmdAsk, ask: func(*loop, time.Time) { close(at); <-free }}) {
 		h.t.Fatal("the loop has ended")
 	}
 	h.free = sync.OnceFunc(func() { close(free) })
@@ -63,14 +63,12 @@ func (h *held) release() { h.free() }
 func (h *held) mailed(what string, kind commandKind, n int) {
 	h.t.Helper()
 	waitfor.True(h.t, what, func() bool {
-		h.loop.mail.mu.Lock()
-		defer h.loop.mail.mu.Unlock()
 		got := 0
-		for i := range h.loop.mail.items {
-			if h.loop.mail.items[i].kind == kind {
+		h.loop.mail.Each(func(c *command) {
+			if c.kind == kind {
 				got++
 			}
-		}
+		})
 		return got >= n
 	})
 }

@@ -4,9 +4,6 @@ import (
 	"encoding/json"
 	"strconv"
 	"time"
-
-	"github.com/uma-serve/uma-serve/daemon/hosttier"
-	"github.com/uma-serve/uma-serve/internal/host/hostmem"
 )
 
 // The host tier's cap changes while the daemon runs: a front divides one budget among its engine processes, and a
@@ -25,23 +22,14 @@ func (s *Server) watchHostTier(l *loop, done <-chan struct{}) {
 	if e != nil {
 		e.resizeHostTier(l) // the cap may have been sent while the model was read
 	}
-	most := l.stores.Cap()
-	now := most
-	memory := s.parts.memory
-	if memory == nil {
-		memory = hostmem.Read
+	look := l.stores.GiveBack(s.parts.memory)
+	if e != nil {
+		look = func() { e.table.SetHostTier(l.stores.Held()) }
 	}
 	t := time.NewTicker(lookEvery)
 	defer t.Stop()
 	for {
-		held, evicted := l.stores.Held()
-		if e != nil {
-			e.table.SetHostTier(held, evicted)
-		} else if n := hosttier.Budget(most, most, held, memory()); hosttier.Changed(now, n) {
-			s.log.Debug("the host tier's cap", "bytes", n, "held", held)
-			l.stores.Resize(n)
-			now = n
-		}
+		look()
 		select {
 		case <-t.C:
 		case <-done:

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"github.com/uma-serve/uma-serve/daemon/admission"
 	"github.com/uma-serve/uma-serve/daemon/constrain"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -10,7 +11,7 @@ import (
 // ends when the waitroom is closed.
 func (s *Server) intake(l *loop) {
 	for {
-		j, ok, closed := s.room.next()
+		j, ok, closed := s.room.Next()
 		switch {
 		case ok:
 			s.submit(l, j)
@@ -19,7 +20,7 @@ func (s *Server) intake(l *loop) {
 			return
 		default:
 			select {
-			case <-s.room.wake:
+			case <-s.room.Wake():
 			case r := <-l.histories:
 				s.history(l, r)
 			}
@@ -29,9 +30,9 @@ func (s *Server) intake(l *loop) {
 
 // history renders what the next turn of an ended chat will begin with.
 func (s *Server) history(l *loop, r *request) {
-	tokens := s.model.Load().History(&r.Prepared, wire.Message{Content: string(r.answer),
-		ReasoningContent: string(r.thinking), ToolCalls: r.calls})
-	l.mail.put(command{kind: cmdHistory, req: r, tokens: tokens})
+	tokens := s.model.Load().History(&r.Prepared, wire.Message{Content: string(r.said.Text),
+		ReasoningContent: string(r.said.Thinking), ToolCalls: r.said.Calls})
+	l.mail.Put(command{kind: cmdHistory, req: r, tokens: tokens})
 }
 
 // oneHistory is history for one ended chat, if one waits.
@@ -46,7 +47,7 @@ func (s *Server) oneHistory(l *loop) {
 // letPass prepares the requests that go before those of a lane. Intake calls it between the parts of one that takes
 // long.
 func (s *Server) letPass(l *loop, lane int) {
-	for j, ok := s.room.before(lane); ok; j, ok = s.room.before(lane) {
+	for j, ok := s.room.Before(lane); ok; j, ok = s.room.Before(lane) {
 		s.submit(l, j)
 	}
 	s.oneHistory(l)
@@ -79,7 +80,7 @@ func (s *Server) submit(l *loop, j job) {
 	switch {
 	case e != nil:
 	case j.r.embed != nil:
-		lane := j.lane()
+		lane := j.Lane()
 		j.r.embed.texts, e = m.Texts(&j.r.Prepared, j.r.embed.w, func() (goOn bool) {
 			s.letPass(l, lane)
 			return !j.r.life.cancelled()
@@ -97,8 +98,8 @@ func (s *Server) submit(l *loop, j job) {
 	}
 	if e == nil {
 		j.r.life.enter(stageQueued)
-		if !l.mail.put(command{kind: cmdArrive, req: j.r}) {
-			e = shuttingDown()
+		if !l.mail.Put(command{kind: cmdArrive, req: j.r}) {
+			e = admission.ShuttingDown()
 		}
 	}
 	if e != nil {

@@ -1,8 +1,6 @@
 package daemon
 
 import (
-	"bytes"
-	"encoding/json"
 	"math"
 	"net/http"
 	"strconv"
@@ -30,19 +28,11 @@ func (s *Server) keepAlive(r *http.Request, body []byte) {
 		return
 	}
 	keep := int64(KeepDefault)
-	if bytes.Contains(body, []byte(`"keep_alive"`)) {
-		var of struct {
-			KeepAlive json.RawMessage `json:"keep_alive"`
-		}
-		if json.Unmarshal(body, &of) != nil { // its handler says what is wrong
-			return
-		}
-		switch d, ok, err := ollama.KeepAlive(of.KeepAlive); {
-		case err != nil:
-			return
-		case ok:
-			keep = int64(d)
-		}
+	switch d, ok, err := ollama.KeepAliveOf(body); {
+	case err != nil: // its handler says what is wrong
+		return
+	case ok:
+		keep = int64(d)
 	}
 	e.keepMu.Lock() // messages leave in the order of the values
 	defer e.keepMu.Unlock()

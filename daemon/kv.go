@@ -2,9 +2,10 @@ package daemon
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/uma-serve/uma-serve/core"
-	"github.com/uma-serve/uma-serve/kvsnap"
+	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
@@ -35,23 +36,12 @@ func (l *loop) carryOut(ops []core.Op) {
 	}
 }
 
-// missText returns the reason why no more of a prompt was cached; "" if all of it was.
-func missText(m *kvsnap.Match, prompt int) string {
-	switch m.Reason {
-	case kvsnap.ReasonFull:
-		return ""
-	case kvsnap.ReasonNothing:
-		return "nothing cached begins like this prompt"
-	case kvsnap.ReasonEnded:
-		return fmt.Sprintf("the cached prefix ends at token %d of %d", m.Len, prompt)
-	case kvsnap.ReasonDiverged:
-		return fmt.Sprintf("diverged at token %d of %d", m.Len, prompt)
-	case kvsnap.ReasonComputing:
-		return fmt.Sprintf("another request was still computing it from token %d of %d", m.Len, prompt)
-	case kvsnap.ReasonEvicted:
-		return fmt.Sprintf("computed recently but no longer cached from token %d of %d, most likely evicted for lack "+
-			"of cells",
-			m.Len, prompt)
-	}
-	return fmt.Sprintf("tokens beyond %d agree, and no seal ends there: a model with states is shared at seals", m.Len)
+// kvReport reports the cells, the tiers and the cached prefixes: uid's, or those of all users for an operator.
+func (l *loop) kvReport(tree bool, uid uint32, now time.Time) *reports.KVReport {
+	return l.stores.Report(tree, uid, now, l.instant(now), func(id core.ID) (name, class string) {
+		if r := l.requests[id]; r != nil {
+			return r.wireID, l.core.TierOf(&r.Request).String()
+		}
+		return "", ""
+	})
 }

@@ -11,23 +11,6 @@ import (
 // The KV events of a process (--kv-events): the decode loop compares the pool with what it held before, a goroutine the
 // other tiers, and sends the difference to the front, which publishes it. A process without a front publishes itself.
 
-// openEvents publishes the events of a process without a front.
-func (s *Server) openEvents() error {
-	if s.cfg.KVEvents == "" || s.parts.engine != nil {
-		return nil
-	}
-	at, err := s.cfg.KVEventsAddress()
-	if err != nil {
-		return err
-	}
-	if s.events, err = kvevents.Open(at, s.cfg.Privileged, s.log); err != nil {
-		return err
-	}
-	s.cfg.KVEvents = s.events.Endpoint()
-	s.events.Bind(s.metrics)
-	return nil
-}
-
 // reportEvents makes the events of l's model. Call stop when the loop has ended.
 func (s *Server) reportEvents(l *loop) (stop func()) {
 	if s.cfg.KVEvents == "" || s.cfg.NoPrefixCache || l.encoder {

@@ -27,7 +27,7 @@ import (
 func (r *running) inLoop(fn func(l *loop)) {
 	r.t.Helper()
 	done := make(chan struct{})
-	if !r.loop.Load().mail.put(command{kind: cmdAsk, ask: func(l *loop, _ time.Time) { fn(l); close(done) }}) {
+	if !r.loop.Load().mail.Put(command{kind: cmdAsk, ask: func(l *loop, _ time.Time) { fn(l); close(done) }}) {
 		r.t.Fatal("the loop has ended")
 	}
 	<-done
@@ -459,7 +459,7 @@ func TestNamespaces(t *testing.T) {
 				}
 				before := l.core.Tree().Stats().Entries
 				for _, op := range []wire.KVOp{wire.KVDrop, wire.KVPin, wire.KVSave} {
-					if done, _, err := l.kvDo(wire.KVQuestion{Op: op, Target: "all"}, stranger); err != nil ||
+					if done, _, err := l.stores.Command(wire.KVQuestion{Op: op, Target: "all"}, stranger); err != nil ||
 						done.Done != 0 {
 						t.Errorf("%v by a stranger: %+v, %v", op, done, err)
 					}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/uma-serve/uma-serve/client"
+	"github.com/uma-serve/uma-serve/daemon/admission"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -58,7 +59,7 @@ func TestChatsPassTextsToEmbed(t *testing.T) {
 		chat := r.begin(r.dial(), func(q *wire.Request) {
 			q.Messages = []wire.Message{{Role: "user", Content: "question"}}
 		})
-		waitfor.True(t, "the chat waits", func() bool { return len(r.room.queued()) == 1 })
+		waitfor.True(t, "the chat waits", func() bool { return len(r.room.Queued()) == 1 })
 		v.goOn <- struct{}{}
 		waitfor.Recv(t, "the second text", v.began)
 		if a := collect(chat); a.err != nil || a.text != "hello" {
@@ -69,8 +70,8 @@ func TestChatsPassTextsToEmbed(t *testing.T) {
 				t.Fatal(err)
 			}
 			waitfor.True(t, "the cancel", func() bool {
-				for _, live := range r.sessions.ids() {
-					if q := r.sessions.named(r.sessions.anyone(), live); len(q) == 1 && q[0].life.cancelled() {
+				for _, live := range r.ids() {
+					if q := r.named(r.anyone(), live); len(q) == 1 && q[0].life.cancelled() {
 						return true
 					}
 				}
@@ -94,7 +95,7 @@ func TestChatsPassTextsToEmbed(t *testing.T) {
 // TestLanes: intake takes answers before texts, texts before background requests, and a user's requests of one lane in
 // their order.
 func TestLanes(t *testing.T) {
-	w := newWaitroom(100, 0)
+	w := admission.NewWaitroom[job](100, 0)
 	put := func(id string, uid uint32, embed, background bool) {
 		j := job{r: newTestRequest(id, uid), w: &wire.Request{}}
 		priority := wire.PriorityInteractive
@@ -104,8 +105,8 @@ func TestLanes(t *testing.T) {
 		if j.w.Priority = priority; embed {
 			j.w, j.r.embed = nil, &embedding{w: &wire.Embed{Priority: priority}}
 		}
-		w.enter(uid)
-		if e := w.put(uid, j); e != nil {
+		w.Enter(uid)
+		if e := w.Put(uid, j); e != nil {
 			t.Fatalf("%+v", e)
 		}
 	}
@@ -119,15 +120,15 @@ func TestLanes(t *testing.T) {
 		put(user.name+" chat", user.uid, false, false)
 		put(user.name+" chat 2", user.uid, false, false)
 	}
-	if j, ok := w.before(laneAnswers); ok {
+	if j, ok := w.Before(admission.LaneAnswers); ok {
 		t.Errorf("%s goes before answers", j.r.wireID)
 	}
 	var got []string
-	for j, ok := w.before(laneTexts); ok; j, ok = w.before(laneTexts) {
+	for j, ok := w.Before(admission.LaneTexts); ok; j, ok = w.Before(admission.LaneTexts) {
 		got = append(got, j.r.wireID)
 	}
 	got = append(got, "–")
-	for j, ok, _ := w.next(); ok; j, ok, _ = w.next() {
+	for j, ok, _ := w.Next(); ok; j, ok, _ = w.Next() {
 		got = append(got, j.r.wireID)
 	}
 	const want = "a chat, b chat, a chat 2, b chat 2, –, a embed, b embed, a background embed, b background embed, " +

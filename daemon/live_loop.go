@@ -19,7 +19,7 @@ func (l *loop) recordStep(plan *sched.Plan, took time.Duration, done time.Time) 
 	if ring == nil {
 		return
 	}
-	think := min(l.tick.thinkRows, plan.DecodeTokens)
+	think := min(l.tick.ThinkRows, plan.DecodeTokens)
 	ring.Put(live.Step{
 		End: done.Sub(l.epoch), Took: took, Prompt: int32(plan.PrefillTokens), Think: int32(think),
 		Answer: int32(plan.DecodeTokens - think), Probe: int32(plan.ProbeTokens),
@@ -47,11 +47,11 @@ func (l *loop) fillSnapshot(s *live.Snapshot, now time.Time) {
 		s.Streams = append(s.Streams, live.Stream{
 			Number: uint64(r.ID), WireID: r.wireID, Owner: r.Owner, Class: r.Class.String(),
 			State: r.stateName(state), Reason: reason.String(),
-			Arrived: r.arrived.Sub(l.epoch), TTFT: r.timings().TTFT, Target: target, Prompt: r.Prompt,
+			Arrived: r.arrived.Sub(l.epoch), TTFT: r.at.Timings(r.arrived).TTFT, Target: target, Prompt: r.Prompt,
 			Computed: r.Computed(), Cached: r.cached, Generated: r.Generated(), Think: r.Phases.ThinkTokens(),
-			Gaps: r.gaps, Paused: r.paused,
+			Gaps: r.at.Gaps, Paused: r.paused,
 		})
-		r.gaps = live.Gaps{}
+		r.at.Gaps = live.Gaps{}
 	}
 	s.Waiting = ""
 	if waiting != sched.ReasonNone {
@@ -68,12 +68,12 @@ type liveSource struct{ *Server }
 func (s liveSource) Fill(shot *live.Snapshot) bool {
 	l := s.loop.Load()
 	return l != nil &&
-		l.mail.put(command{kind: cmdAsk, ask: func(l *loop, now time.Time) { l.fillSnapshot(shot, now) }})
+		l.mail.Put(command{kind: cmdAsk, ask: func(l *loop, now time.Time) { l.fillSnapshot(shot, now) }})
 }
 
 // Observe reads atomics.
 func (s liveSource) Observe(state *reports.LiveState) (atMs float64) {
-	state.Status, state.Progress = "loading", live.Round(s.loadProgress())
+	state.Status, state.Progress = "loading", live.Round(s.about.LoadProgress())
 	if l := s.loop.Load(); l != nil {
 		now := time.Now()
 		atMs = wire.Ms(now.Sub(l.epoch))
@@ -100,7 +100,7 @@ func (s liveSource) Observe(state *reports.LiveState) (atMs float64) {
 
 // stateName is a request's state in why and live views.
 func (r *request) stateName(state sched.State) string {
-	if state == sched.Queued && !r.started.IsZero() {
+	if state == sched.Queued && !r.at.Started.IsZero() {
 		return "parked"
 	}
 	return [...]string{"queued", "prefill", "think", "output", "done", "done"}[state]

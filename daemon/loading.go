@@ -1,8 +1,6 @@
 package daemon
 
 import (
-	"fmt"
-	"sync"
 	"time"
 
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
@@ -11,57 +9,24 @@ import (
 
 // refuseAll refuses the requests that wait for intake or for a grammar, and all later ones, with e.
 func (s *Server) refuseAll(e *wire.Error) {
-	s.opened.end(e)
-	s.refuseJobs(append(s.room.close(e), s.closeGrammars()...), e)
-}
-
-// opening lets goroutines wait for the end of the model's load.
-type opening struct {
-	once    sync.Once
-	done    chan struct{} // closed when the model is loaded, or will not be
-	failure *wire.Error   // the error of the load, nil without one; constant once done is closed
-}
-
-func newOpening() *opening { return &opening{done: make(chan struct{})} }
-
-// end ends the wait; nil: the model is loaded. Later calls do nothing.
-func (o *opening) end(failure *wire.Error) {
-	o.once.Do(func() {
-		o.failure = failure
-		close(o.done)
-	})
+	s.about.End(e)
+	s.refuseJobs(append(s.room.Close(e), s.closeGrammars()...), e)
 }
 
 // refuseJobs refuses admitted requests that have not reached the decode loop.
 func (s *Server) refuseJobs(jobs []job, e *wire.Error) {
 	for _, j := range jobs {
-		s.room.leave(j.r.Owner)
+		s.room.Leave(j.r.Owner)
 		own := *e
 		s.refuse(j.r, &own)
 	}
 }
 
-// loadFailed is the error of requests that waited for a model whose load failed.
-func loadFailed(err error) *wire.Error {
-	return &wire.Error{Code: wire.InternalFailure, Message: "the model cannot be loaded: " + err.Error()}
-}
-
-// stillLoading is the error of questions about the loop while the model loads.
-func (s *Server) stillLoading() *wire.Error {
-	return &wire.Error{Code: wire.ModelUnready, RetryAfter: time.Second,
-		Message: fmt.Sprintf(`the model is still loading (%.0f %%); {"type":"health"} says when it is ready`,
-			100*s.loadProgress())}
-}
-
-func shuttingDown() *wire.Error {
-	return &wire.Error{Code: wire.ShuttingDown, Message: "the server is shutting down; try again when it is back"}
-}
-
 // tellLoading tells the framed requests that wait for the model how much of it is loaded. Those of HTTP learn it from
 // httpd, which asks for it while they wait.
 func (s *Server) tellLoading() {
-	now, loaded := time.Now(), s.loadProgress()
-	for _, j := range s.room.queued() {
+	now, loaded := time.Now(), s.about.LoadProgress()
+	for _, j := range s.room.Queued() {
 		if r := j.r; j.w != nil && !r.lines && (j.w.Progress || j.w.Stream && !j.w.NoProgress) {
 			r.conn.ReplyEvent(wire.ProgressEvent(&wire.Progress{ID: r.wireID, Elapsed: now.Sub(r.arrived),
 				Waiting: httpd.WaitsForLoad, Loaded: loaded}))

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/uma-serve/uma-serve/daemon/opening"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
@@ -136,7 +137,7 @@ func BenchmarkLonePrompt(b *testing.B) {
 	}
 	newSide := func(policy string) *side {
 		s, err := sched.New(sched.Config{Policy: policy, MaxRunning: 4, Cells: cells, MaxBatch: 2048, MaxQueue: 4,
-			FirstPrefill: sched.DefaultFirstPrefill, SoloBudget: soloBudget, SoloLimit: soloLimit})
+			FirstPrefill: sched.DefaultFirstPrefill, SoloBudget: opening.SoloBudget, SoloLimit: opening.SoloLimit})
 		if err != nil {
 			b.Fatal(err)
 		}

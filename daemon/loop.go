@@ -8,12 +8,16 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/daemon/account"
 	"github.com/uma-serve/uma-serve/daemon/adapters"
+	"github.com/uma-serve/uma-serve/daemon/admission"
 	"github.com/uma-serve/uma-serve/daemon/calibration"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/constrain"
+	"github.com/uma-serve/uma-serve/daemon/mailbox"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/daemon/processors"
+	"github.com/uma-serve/uma-serve/daemon/seat"
 	"github.com/uma-serve/uma-serve/daemon/tiers"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/meridian"
@@ -39,13 +43,13 @@ type loop struct {
 	engineSide
 	core *core.Core
 	journal
-	mail   *mailbox
+	mail   *mailbox.Mailbox[command]
 	saved  *calibration.Saved
 	cpu    processors.Processors
 	prefer func() error // asks for the loop's thread to run before others
 	masks  *constrain.Masks
-	device *device   // nil: no other engine process shares the devices
-	epoch  time.Time // core.Instant 0, and the zero of meridian's clock
+	device *seat.Seat // nil: no other engine process shares the devices
+	epoch  time.Time  // core.Instant 0, and the zero of meridian's clock
 
 	stores    *tiers.Stores
 	result    core.Result   // of the newest step
@@ -72,17 +76,16 @@ type loop struct {
 
 func newLoop(cfg *config.Config, log *slog.Logger, eng runtime.Engine, m *metrics.Metrics, md *prepare.Model) *loop {
 	l := &loop{
-		cfg: cfg, log: log, mail: newMailbox(), epoch: time.Now(), histories: make(chan *request, 64),
+		cfg: cfg, log: log, mail: mailbox.New[command](), epoch: time.Now(), histories: make(chan *request, 64),
 		requests: map[sched.ReqID]*request{}, masks: constrain.NewMasks(eng.Vocab(), md.Tags.Headers(), m),
 		engineSide: engineSide{eng: eng, vocab: eng.Vocab(), caps: eng.Capabilities(), tags: md.Tags,
-			probe: meridian.ProberOf(eng), info: md.Info, cellBytes: md.Info.KVBytesPerToken,
+			probe: meridian.ProberOf(eng), info: md.Info,
 			mixes: adapters.NewMixes(eng)},
 		journal: journal{debug: log.Enabled(context.Background(), slog.LevelDebug),
-			m: m, tracked: meridian.NewRegistry()},
+			m: m, tracked: meridian.NewRegistry(), passes: account.NewPasses(eng, m)},
 		reused: reused{flush: make([]ipc.Client, 0, 64), timer: time.NewTimer(time.Hour)},
 	}
 	l.argmx, _ = eng.(runtime.RowScanner)
-	l.graphs, _ = eng.(runtime.GraphReuser)
 	l.hidden, _ = eng.(runtime.Embedder)
 	if l.caps.Beside {
 		l.overlap.sub, _ = eng.(runtime.Submitter)
@@ -160,7 +163,7 @@ func (l *loop) run() {
 
 // takeCommands passes the commands of other goroutines to the core.
 func (l *loop) takeCommands(now time.Time) {
-	l.commands = l.mail.take(l.commands)
+	l.commands = l.mail.Take(l.commands)
 	for i := range l.commands {
 		c := &l.commands[i]
 		switch c.kind {
@@ -212,15 +215,15 @@ func (l *loop) arrive(r *request, now time.Time) {
 	l.requests[r.ID] = r
 	refused := false
 	if a := l.mixes.Arrives(r.Adapters, r.Salt); a != nil {
-		r.failure, refused = unloaded(a), true
+		r.failure, refused = a.Unloaded(), true
 	} else if r.Mix, refused = l.mixOf(r); refused {
-		r.failure = tooManyMixes()
+		r.failure = adapters.TooManyMixes()
 	}
 	r.trace = l.tel.Begin(r.parent)
 	l.tracked.Register(uint64(r.ID), r.Phases, int64(r.Arrived))
 	l.state.requests.Add(1)
 	if e := l.overCells(r); e != nil {
-		l.m.Refusals.Inc(refusedCells)
+		l.m.Refusals.Inc(admission.RefusedCells)
 		l.failRequest(r, *e)
 		return
 	}
@@ -262,7 +265,7 @@ func (l *loop) sleep(wakeAt core.Instant, now time.Time) time.Time {
 		l.state.busySince.Store(0)
 	}
 	l.aside.Unlock()
-	l.mail.wait(d, l.timer)
+	l.mail.Wait(d, l.timer)
 	l.aside.Lock()
 	now = time.Now()
 	l.state.busySince.CompareAndSwap(0, now.UnixNano())

@@ -1,14 +1,13 @@
 package daemon
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/daemon/tiers"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/kvsnap"
-	"github.com/uma-serve/uma-serve/sched"
 	"github.com/uma-serve/uma-serve/telemetry"
 )
 
@@ -42,29 +41,13 @@ func (l *loop) endedByCore(end *core.End, now time.Time) {
 		e := wire.Error{Code: wire.QueueLimit, Message: end.Reason.Explain(), RetryAfter: end.RetryAfter,
 			Predicted: end.Predicted}
 		if end.Target > 0 {
-			e.Message = brokenTarget(end)
+			e.Message = report.BrokenTarget(end)
 		}
 		if l.draining {
 			e.Code = wire.ShuttingDown
 		}
 		l.failRequest(r, e)
 	}
-}
-
-// brokenTarget is the message of a strict request that is refused.
-func brokenTarget(end *core.End) string {
-	name := map[sched.Reason]string{sched.ReasonTTFT: "target_ttft_ms", sched.ReasonMissesITL: "target_tbt_ms",
-		sched.ReasonMissesTTOT: "target_ttot_ms"}[end.Reason]
-	switch {
-	case end.Predicted == 0 && end.Reason == sched.ReasonMissesITL:
-		return fmt.Sprintf("a request admitted before, with slo.strict and slo.%s of %v, would miss its target beside "+
-			"this one, which has slo.strict too", name, end.Target)
-	case end.Predicted == 0:
-		return fmt.Sprintf("slo.%s of %v could be met, but then a request admitted before, with slo.strict, would "+
-			"miss its target", name, end.Target)
-	}
-	return fmt.Sprintf("slo.%s is %v, and %v are predicted; slo.strict asks for a refusal then", name, end.Target,
-		end.Predicted.Round(time.Millisecond/10))
 }
 
 // recordNote counts and logs a note of the core.
@@ -126,10 +109,27 @@ func (l *loop) firstStart(r *request, n *core.Note) {
 	if r.cached > 0 {
 		r.tier = tiers.Wire[n.Tier]
 	}
-	r.miss = missText(&n.Match, r.Prompt)
+	r.miss = report.Miss(&n.Match, r.Prompt)
 	l.logRequest(r, "started", "prompt_tokens", r.Prompt, "cached_tokens", r.cached)
 	l.m.Lookup(tiers.Metric[n.Tier], r.cached)
 	if n.Match.Reason != kvsnap.ReasonFull {
 		l.m.CacheMisses.Inc(n.Match.Reason.String())
 	}
+}
+
+// priced counts a decision about cells outside the pool, and keeps it for why.
+func (l *loop) priced(n *core.Note, now time.Time) {
+	l.m.Priced(tiers.Metric[n.Tier], int(n.Price.Way))
+	if n.Request == nil {
+		return
+	}
+	requestOf(n.Request).priced = report.Price{At: now, Tokens: n.N, Tier: n.Tier, Price: n.Price}
+	l.showPrices()
+}
+
+// showPrices publishes for info what a prompt costs from each tier and computed. It runs after a decision and after a
+// restore, not in each step.
+func (l *loop) showPrices() {
+	all := l.stores.Prices()
+	l.state.prices.Store(&all)
 }

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/uma-serve/uma-serve/daemon/account"
 	"github.com/uma-serve/uma-serve/daemon/adapters"
 	"github.com/uma-serve/uma-serve/daemon/drafts"
 	"github.com/uma-serve/uma-serve/daemon/kvevents"
@@ -51,7 +52,7 @@ type reused struct {
 	commands []command
 	event    wire.Event // the newest; send copies it
 	stats    runtime.RowStats
-	tick     tickCounts
+	tick     account.Tick
 	reportOf stepReport // of the newest step
 	top      []wire.TokenLogprob
 	thought  []byte // text of the current token
@@ -64,8 +65,7 @@ type reused struct {
 type journal struct {
 	debug      bool // the log writes debug lines
 	m          *metrics.Metrics
-	graphsSeen uint64             // reused ones, as the engine said at the end of the newest step
-	rows       runtime.ProbedRows // that m has
+	passes     account.Passes
 	live       *live.Views
 	rec        *recorder.Recorder  // nil without --trace
 	events     *kvevents.Reporter  // nil: without --kv-events
@@ -90,10 +90,9 @@ type embedWork struct {
 // engineSide is the engine and the facts of its model; they do not change.
 type engineSide struct {
 	eng    runtime.Engine
-	draft  *drafts.Model       // nil: there is none
-	viewer runtime.Viewer      // eng, if its model reads images; else nil
-	argmx  runtime.RowScanner  // eng, if it finds a row's largest logit faster than Go does; else nil
-	graphs runtime.GraphReuser // eng, if it keeps graphs; else nil
+	draft  *drafts.Model      // nil: there is none
+	viewer runtime.Viewer     // eng, if its model reads images; else nil
+	argmx  runtime.RowScanner // eng, if it finds a row\'s largest logit faster than Go does; else nil
 	probe  runtime.RowProber
 	vocab  runtime.Vocab
 	caps   runtime.Capabilities
@@ -102,7 +101,6 @@ type engineSide struct {
 
 	info runtime.ModelInfo
 
-	cellBytes int
 	cells     int           // of the core's ledger
 	itlTarget time.Duration // default ITL target of a request
 }

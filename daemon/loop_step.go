@@ -63,7 +63,8 @@ func (l *loop) reportStep() {
 		return
 	}
 	done := l.reportOf.done
-	l.publishStep()
+	l.reportOf.due = false
+	l.tick.Publish(l.m, l.reportOf.step)
 	l.scanEvents(done, false)
 	if done.Sub(l.published) >= publishEvery {
 		l.published = done
@@ -77,11 +78,11 @@ func (l *loop) beginSlices(plan *sched.Plan, now time.Time) (lone *request) {
 	for i := range plan.Batch {
 		s := &plan.Batch[i]
 		r := l.requests[s.Req]
-		if c := r.client(); r.started.IsZero() {
-			r.started = now
+		if c := r.client(); r.at.Started.IsZero() {
+			r.at.Started = now
 			r.life.enter(stageRunning)
-			if c == r || c.started.IsZero() {
-				c.started = now
+			if c == r || c.at.Started.IsZero() {
+				c.at.Started = now
 				c.life.enter(stageRunning)
 				l.m.QueueTime.Observe(now.Sub(c.arrived))
 			}
@@ -124,8 +125,7 @@ func (l *loop) decode(plan *sched.Plan, lone *request, beside bool) (outcome sch
 	switch {
 	case err == nil:
 		outcome = sched.StepOK
-		l.countGraphs(plan)
-		l.countRows()
+		l.passes.Count(plan)
 	case errors.Is(err, runtime.ErrKVFull):
 		outcome = sched.StepKVFull
 	case errors.Is(err, runtime.ErrLate) && plan.Bound != (sched.Bound{}):
@@ -139,20 +139,6 @@ func (l *loop) decode(plan *sched.Plan, lone *request, beside bool) (outcome sch
 		l.log.Error("decode failed", "error", err, "tokens", plan.Tokens)
 	}
 	return outcome, done.Sub(begin), done
-}
-
-// countGraphs counts the graphs of a step that was computed.
-func (l *loop) countGraphs(plan *sched.Plan) {
-	n := uint64((plan.Tokens + l.caps.MaxMicroBatch - 1) / max(l.caps.MaxMicroBatch, 1))
-	l.m.Graphs.Add(n)
-	if l.caps.Devices > 1 { // besides the processor
-		l.m.DeviceGraphs.Add(n)
-	}
-	if l.graphs != nil {
-		now := l.graphs.GraphsReused()
-		l.m.GraphsReused.Add(min(now-min(l.graphsSeen, now), n)) // passes beside steps are not counted
-		l.graphsSeen = now
-	}
 }
 
 // endSlices samples the rows of a decoded batch and reports progress.
@@ -210,7 +196,7 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 		return
 	}
 	if r.Fill {
-		r.first, r.last = now, now
+		r.at.First, r.at.Last = now, now
 		l.core.NoToken(&r.Request, sched.ReasonLength)
 		l.endLater(r, wire.Length, "", now)
 		return
@@ -219,7 +205,7 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 	choice, err := l.draw(r, row, int64(at))
 	if errors.Is(err, sampler.ErrNoCandidate) && l.hasCandidate(row) {
 		l.core.NoToken(&r.Request, sched.ReasonFailed)
-		l.failRequest(r, wire.Error{Code: wire.BadRequest, Message: l.nothingLeft(r)})
+		l.failRequest(r, wire.Error{Code: wire.BadRequest, Message: r.constraint.NothingLeft(r.Generated())})
 		return
 	}
 	if err != nil {
@@ -260,7 +246,7 @@ func (l *loop) acceptToken(r *request, choice *sampler.Choice, now time.Time) (m
 	}
 	bad := r.follow(tok, &said)
 	l.thought, l.answer = said.Think, said.Answer
-	l.phaseChanged(r, &said, now)
+	r.at.PhaseChanged(l.m, &r.Request, r.Phases, &said, r.arrived, now)
 	l.emitLater(r, choice, &said, now)
 	switch said.End {
 	case core.Stopped:

@@ -1,13 +1,5 @@
 package daemon
 
-import (
-	"fmt"
-
-	"github.com/uma-serve/uma-serve/daemon/adapters"
-	"github.com/uma-serve/uma-serve/ipc/wire"
-	"github.com/uma-serve/uma-serve/runtime"
-)
-
 // mixOf returns the mix of the adapters of a request that arrives; full: as many others as the engine has are in use.
 func (l *loop) mixOf(r *request) (mix uint8, full bool) {
 	mix, ok := l.mixes.Take(r.Adapters, func(mix uint8) bool { return l.usesMix(mix, r) })
@@ -36,15 +28,4 @@ func (l *loop) freeAdapters() {
 			}
 		}
 	})
-}
-
-func tooManyMixes() *wire.Error {
-	return &wire.Error{Code: wire.QueueLimit, Message: fmt.Sprintf("requests with %d combinations of adapters and "+
-		"scales run or wait; another one must wait for their end", runtime.MaxMixes)}
-}
-
-// unloaded is the error of a request whose adapter was unloaded before it could begin.
-func unloaded(a *adapters.Adapter) *wire.Error {
-	return &wire.Error{Code: wire.ModelNotFound, Message: fmt.Sprintf("the adapter %s was unloaded before the request "+
-		"began", a.Name)}
 }

@@ -5,19 +5,19 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
-	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/daemon/admission"
 	"github.com/uma-serve/uma-serve/daemon/calibration"
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
+	"github.com/uma-serve/uma-serve/daemon/opening"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/daemon/processors"
 	"github.com/uma-serve/uma-serve/daemon/recorder"
-	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/daemon/tiers"
+	"github.com/uma-serve/uma-serve/daemon/viewing"
 	"github.com/uma-serve/uma-serve/internal/host/cpus"
 	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/model/gguf"
@@ -47,7 +47,7 @@ wait:
 		case r := <-ready:
 			if r.err != nil {
 				s.parts.engine.failed(r.err)
-				s.refuseAll(loadFailed(r.err))
+				s.refuseAll(admission.LoadFailed(r.err))
 			}
 			return r.eng, r.err
 		case <-tell.C:
@@ -62,7 +62,7 @@ wait:
 	quit.Store(true)
 	stop()
 	s.draining.Store(true)
-	s.refuseAll(shuttingDown())
+	s.refuseAll(admission.ShuttingDown())
 	// A loader that waits for a slow disk does not check quit; it ends with the process.
 	select {
 	case r := <-ready:
@@ -81,6 +81,9 @@ func (s *Server) close(eng runtime.Engine) {
 	eng.Close()
 }
 
+// confined reports whether the process is in the sandbox.
+func (s *Server) confined() bool { return s.parts.engine != nil && s.parts.engine.box != nil }
+
 // openModel loads the configured model and reports the progress. It stops when quit is set.
 func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) (runtime.Engine, error) {
 	path, err := s.cfg.ModelFile(ctx, s.log)
@@ -88,7 +91,7 @@ func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) 
 		return nil, err
 	}
 	s.modelPath = path
-	s.tellContext(path)
+	opening.TellContext(s.cfg, path, s.log)
 	cfg := *s.cfg // others read s.cfg meanwhile
 	s.contextNote = cfg.FitMemory(path)
 	if err := cfg.CheckMemory(path); err != nil {
@@ -101,18 +104,18 @@ func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) 
 		}
 		s.log.Log(ctx, level, "the context", "tokens", cfg.CtxSize, "from", s.contextNote)
 	}
-	s.tellLayers(&cfg, path)
+	opening.TellLayers(&cfg, path, s.log)
 	draft, err := s.openDraft(&cfg, open, quit) // it is small: its errors are reported before the model is read
 	if err != nil {
 		return nil, err
 	}
-	display := s.loadReporter(path)
-	defer display.finish()
-	o := engineOptions(&cfg, path)
+	display := opening.NewProgress(path, s.log)
+	defer display.Finish()
+	o := opening.EngineOptions(&cfg, path)
 	o.Progress = func(f float32) bool {
-		s.loaded.Store(uint32(f * 1000))
+		s.about.Read(f)
 		s.parts.engine.loading(f)
-		display.set(f)
+		display.Set(f)
 		return !quit.Load()
 	}
 	eng, err := open(o)
@@ -121,7 +124,7 @@ func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) 
 		return nil, fmt.Errorf("load %s: %w", path, err)
 	}
 	caps := eng.Capabilities()
-	if err := s.hiddenDevice(&cfg, &caps); err != nil {
+	if err := opening.HiddenDevice(&cfg, &caps, s.confined(), s.log); err != nil {
 		eng.Close()
 		draft.Close()
 		return nil, err
@@ -159,7 +162,7 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	} else if e == nil && len(s.cfg.Alias) > 0 {
 		m.Info.Name = s.cfg.ModelLabel()
 	}
-	saved := calibration.Open(s.cfg, modelFiles(s.modelPath), m, s.log)
+	saved := calibration.Open(s.cfg, opening.ModelFiles(s.modelPath), m, s.log)
 	l := newLoop(s.cfg, s.log, eng, s.metrics, m)
 	l.live = s.live
 	l.draft = s.draft
@@ -172,14 +175,14 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 		Tell: func(n int, disturbed bool, now time.Time) {
 			l.handle(core.Input{Kind: core.Threads, N: n, Disturbed: disturbed}, now)
 		}})
-	if l.tel, err = s.startTelemetry(m.Info.Name); err != nil {
+	if l.tel, err = opening.Telemetry(s.cfg, m.Info.Name, s.metrics, s.log); err != nil {
 		return nil, err
 	}
 	if l.stores, err = tiers.Open(&tiers.Options{Config: s.cfg, Engine: eng, Info: l.info, Log: s.log,
 		Metrics: s.metrics, Origin: saved.Origin, Loop: tiersLoop{l}}); err != nil {
 		return nil, err
 	}
-	cfg := coreConfig(s.cfg, m.Caps, m.Info, saved.Cost)
+	cfg := opening.CoreConfig(s.cfg, m.Caps, m.Info, saved.Cost)
 	// The steps of a fake engine take no time.
 	if cfg.ByPrice = m.Caps.Device != runtime.DeviceFake; s.parts.price != nil {
 		cfg.ByPrice = *s.parts.price
@@ -199,7 +202,7 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 		return nil, err
 	}
 	schedConfig := l.core.Scheduler().Config()
-	if l.viewer = viewerOf(eng); l.viewer != nil {
+	if l.viewer = viewing.Of(eng); l.viewer != nil {
 		l.m.BindImages(func() metrics.Images {
 			c := l.viewer.ImageCounts()
 			return metrics.Images{Encoded: c.Encoded, Cached: c.Cached, Seconds: c.Seconds, CacheBytes: c.CacheSize}
@@ -213,32 +216,16 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	l.saved = saved
 	m.Log(s.log)
 	s.draft.Log(m.NoSpeculation())
-	if len(s.cfg.SpecSynthRates) > 0 {
-		s.log.Warn("--spec-synth-rates is for measuring: drafts replace what the model says, and answers are not valid")
-	}
-	if most := schedConfig.MaxRunning; most < s.cfg.Parallel {
-		s.log.Warn("--parallel is more than this model's memory has sequences for", "parallel", s.cfg.Parallel,
-			"running", most)
-	}
-	if m.Caps.Seals {
-		s.log.Info("this model has a state for each sequence: prompts are shared where they are sealed",
-			"architecture", m.Info.Architecture, "state_bytes", m.Info.StateBytes,
-			"sequences", m.Caps.MaxSequences)
-	}
-	if s.cfg.ContextShift && !m.Caps.CanShift {
-		s.log.Warn("--context-shift: this model's KV memory cannot shift; a full context ends the answer",
-			"architecture", m.Info.Architecture)
-	}
+	opening.TellLimits(s.cfg, m, schedConfig.MaxRunning, s.log)
 	l.finalised = func(r *request) {
 		s.spend(r)
-		s.sessions.remove(r)
-		s.room.leave(r.Owner)
+		s.sessions.Remove(r)
+		s.room.Leave(r.Owner)
 	}
 	s.metrics.SetModel(metrics.Model{Name: m.Info.Name, Architecture: m.Info.Architecture,
 		Description: m.Info.Description})
-	s.file = sync.OnceValue(func() api.File { return report.LoadedFile(m.Info.Path) })
-	s.model.Store(m)
+	s.about.Has(m)
 	s.loop.Store(l)
-	s.opened.end(nil)
+	s.about.End(nil)
 	return l, nil
 }

@@ -128,11 +128,10 @@ func TestPowerModes(t *testing.T) {
 			t.Errorf("--power %s: info has %+v", c.mode, p)
 		}
 		// The battery is unplugged, or plugged in, while it serves.
-		w := powerWatch{s: r.Server, l: r.loop.Load(), src: src}
 		src.mu.Lock()
 		src.battery = !c.battery
 		src.mu.Unlock()
-		w.look()
+		r.power.Watch()()
 		want := map[string]int{"auto": 6 - c.want, "fast": 4, "quiet": 2}[c.mode]
 		if got := int(r.loop.Load().cpu.Wanted()); got != want {
 			t.Errorf("--power %s, the battery changes: %d threads wanted, want %d", c.mode, got, want)

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/uma-serve/uma-serve/daemon/admission"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
@@ -19,9 +20,9 @@ func TestLimits(t *testing.T) {
 		sends          int // accepted before the one that is refused
 		edit           func(*wire.Request)
 	}{
-		{"session_requests=2", refusedSession, 2, nil},
-		{"user_requests=2", refusedUser, 2, nil},
-		{"user_cells=200", refusedCells, 2, nil}, // prompts of five tokens, then one of 195
+		{"session_requests=2", admission.RefusedSession, 2, nil},
+		{"user_requests=2", admission.RefusedUser, 2, nil},
+		{"user_cells=200", admission.RefusedCells, 2, nil}, // prompts of five tokens, then one of 195
 		{"interactive_queue=2", "class_queue_full", 3, nil},
 		{"background_queue=1", "class_queue_full", 2, background},
 	} {
@@ -40,14 +41,14 @@ func TestLimits(t *testing.T) {
 				}
 			}
 			mine.send("over", func(q *wire.Request) {
-				if c.reason == refusedCells {
+				if c.reason == admission.RefusedCells {
 					q.Prompt = strings.Repeat("x", 195)
 				}
 				if c.edit != nil {
 					c.edit(q)
 				}
 			})
-			if c.reason != refusedSession && c.reason != refusedUser {
+			if c.reason != admission.RefusedSession && c.reason != admission.RefusedUser {
 				h.arrived(1)
 				h.steps("the last is judged", func() bool { return r.metrics.Refusals.Value(c.reason) > 0 })
 			}
@@ -89,12 +90,12 @@ func TestTokensPerMinute(t *testing.T) {
 	if ev := send("0", func(q *wire.Request) { q.MaxTokens = 30 }); ev.Kind != wire.EventEOS {
 		t.Fatalf("%+v", ev.Error)
 	}
-	eventually(t, "its tokens are counted", func() bool { return r.room.count() == 0 })
+	eventually(t, "its tokens are counted", func() bool { return r.room.Count() == 0 })
 	if ev := send("1", nil); ev.Kind != wire.EventError || ev.Error.Code != wire.QueueLimit ||
 		ev.Error.RetryAfter.Seconds() < 30 || !strings.Contains(ev.Error.Message, "user_tokens_per_minute") {
 		t.Errorf("%+v", ev)
 	}
-	if n := r.metrics.Refusals.Value(refusedTokens); n != 1 {
+	if n := r.metrics.Refusals.Value(admission.RefusedTokens); n != 1 {
 		t.Errorf("%d refused for their tokens, want 1", n)
 	}
 	other := r.as(1002)

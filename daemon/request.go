@@ -4,11 +4,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/uma-serve/uma-serve/daemon/account"
 	"github.com/uma-serve/uma-serve/daemon/constrain"
 	"github.com/uma-serve/uma-serve/daemon/drafts"
-	"github.com/uma-serve/uma-serve/daemon/live"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/daemon/report"
+	"github.com/uma-serve/uma-serve/daemon/said"
+	"github.com/uma-serve/uma-serve/daemon/seat"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/telemetry"
@@ -34,7 +36,7 @@ type request struct {
 	part       *part                 // of a request for embeddings: one of its texts; nil: it is a client's request
 	failure    *wire.Error           // error with which the loop cancelled it; nil: not cancelled, or by its client
 	constraint *constrain.Constraint // of its answer; nil: none
-	deviceWait deviceWait            // of its steps, for other models
+	deviceWait seat.Waits            // of its steps, for other models
 	priced     report.Price          // of its cells outside the pool
 	waiter     constrain.Waiter      // for the compilation of its grammars
 	chat       bool                  // its answer is kept to render the prefix of the next turn
@@ -46,8 +48,9 @@ type request struct {
 
 	// ---- owned by the decode loop ----
 
-	said
-	moments
+	said         said.Answer
+	at           account.Moments
+	lastProgress time.Time // newest progress event
 	found
 
 	backlog
@@ -56,6 +59,12 @@ type request struct {
 	missingLogged bool               // the missing-signals message was logged
 	states        drafts.States      // of its newest rows, for the head of the model's file
 }
+
+// Conn returns the client's connection.
+func (r *request) Conn() ipc.Client { return r.conn }
+
+// WireID returns the client's id of the request.
+func (r *request) WireID() string { return r.wireID }
 
 // wishes say which events the client gets.
 type wishes struct {
@@ -71,27 +80,6 @@ type backlog struct {
 	pausedAt time.Time   // valid while paused
 	pending  wire.Events // that wait for room on conn, in order
 	unsent   int         // outputs that wait for the next submitted batch (overlap.go)
-}
-
-// said is the answer so far.
-type said struct {
-	answer    []byte // its text, unless streaming; always for chats
-	thinking  []byte // like answer
-	calls     []wire.ToolCall
-	callText  []byte // arguments of the unfinished call
-	cutCall   bool   // the answer ended within a call
-	malformed []report.MalformedCall
-}
-
-// moments has the times of a request's life.
-type moments struct {
-	started      time.Time // first slice in a batch; zero while queued
-	first, last  time.Time // times of the first and newest token
-	lastProgress time.Time
-	opened       time.Time // the opening tag of its thought, or its first token
-	thought      time.Time // the closing tag of its thought
-	answered     time.Time // first visible token
-	gaps         live.Gaps // since the last live sample
 }
 
 // found is the part of the prompt that the cache had at the first start.
@@ -126,23 +114,8 @@ func (r *request) usage() wire.Usage {
 		PromptTokens: r.Prompt, CompletionTokens: r.Generated(), ThinkTokens: r.Phases.ThinkTokens(),
 		CachedTokens: r.cached, CacheTier: r.tier, CacheMiss: r.miss,
 	}
-	usageGuesses(&u, r.Guesses())
+	account.Guesses(&u, r.Guesses())
 	return u
-}
-
-func (r *request) timings() wire.Timings {
-	var t wire.Timings
-	if r.started.IsZero() {
-		return t
-	}
-	t.Queue = r.started.Sub(r.arrived)
-	if r.first.IsZero() {
-		return t
-	}
-	t.TTFT = r.first.Sub(r.arrived)
-	t.Prefill = r.first.Sub(r.started)
-	t.Decode = r.last.Sub(r.first)
-	return t
 }
 
 // tokenEvents says which tokens without text have events.

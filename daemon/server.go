@@ -13,7 +13,8 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 
-	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/daemon/account"
+	"github.com/uma-serve/uma-serve/daemon/admission"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/constrain"
 	"github.com/uma-serve/uma-serve/daemon/devices"
@@ -22,21 +23,20 @@ import (
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/daemon/kvevents"
 	"github.com/uma-serve/uma-serve/daemon/live"
+	"github.com/uma-serve/uma-serve/daemon/opening"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
-	"github.com/uma-serve/uma-serve/daemon/quota"
+	"github.com/uma-serve/uma-serve/daemon/processors"
+	"github.com/uma-serve/uma-serve/daemon/report"
+	"github.com/uma-serve/uma-serve/daemon/served"
+	"github.com/uma-serve/uma-serve/daemon/viewing"
 	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/host/cpus"
 	"github.com/uma-serve/uma-serve/internal/host/hostmem"
-	"github.com/uma-serve/uma-serve/internal/host/sysmon"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
-	"github.com/uma-serve/uma-serve/ipc/wire/reports"
-	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/metrics"
-	"github.com/uma-serve/uma-serve/model/toolcall"
 	"github.com/uma-serve/uma-serve/runtime"
-	"github.com/uma-serve/uma-serve/sched"
 	"github.com/uma-serve/uma-serve/sched/threads"
 )
 
@@ -50,27 +50,24 @@ type Server struct {
 	metrics  *metrics.Metrics
 	in       *entry.Entry
 	poller   *ipc.Loop // in's
-	room     *waitroom
-	tokens   *quota.Tokens // --limits user_tokens_per_minute
-	sessions sessions
-	viewing  viewing
+	room     *admission.Waitroom[job]
+	quotas   *admission.Quotas
+	sessions admission.Sessions[*request]
+	viewing  viewing.Viewing[job]
 	grammars *constrain.Cache
 	live     *live.Views
-	meter    powerSource
+	power    *processors.Power
 
 	model atomic.Pointer[prepare.Model] // nil while the model loads
 	loop  atomic.Pointer[loop]          // stored after model
-	power atomic.Pointer[reports.InfoPower]
 
-	file      func() api.File // facts about the model's file, read on first use; set before model
-	modelPath string          // set by openModel
+	about     *served.About
+	modelPath string // set by openModel
 	// contextNote says what limits an automatic context; set by openModel.
 	contextNote string
 	draft       *drafts.Model // likewise; nil: there is none
 	noHead      string        // why a head of the model's file makes no drafts; "": it does, or there is none
 
-	loaded   atomic.Uint32 // model load progress, per mille
-	opened   *opening
 	draining atomic.Bool
 
 	events *kvevents.Publisher // nil: without --kv-events, and behind a front
@@ -83,6 +80,21 @@ type Server struct {
 type job struct {
 	r *request
 	w *wire.Request
+}
+
+// Owner returns the user whose request it is.
+func (j job) Owner() uint32 { return j.r.Owner }
+
+// Lane returns the lane in which it waits.
+func (j job) Lane() int {
+	switch {
+	case j.r.embed != nil && j.r.embed.w.Priority == wire.PriorityBackground,
+		j.w != nil && j.w.Priority == wire.PriorityBackground:
+		return admission.LaneBackground
+	case j.r.embed != nil:
+		return admission.LaneTexts
+	}
+	return admission.LaneAnswers
 }
 
 // Run serves until ctx ends or a signal stops it, and returns nil after an orderly stop.
@@ -112,7 +124,7 @@ type parts struct {
 	engine *engine // of an engine process
 
 	counters func(ids []int) threads.Counters // of the processors; nil: the system's
-	meter    powerSource                      // nil: the system's
+	meter    processors.PowerSource           // nil: the system's
 	memory   func() hostmem.Memory            // nil: the system's
 	price    *bool                            // price cells; nil = if the engine is not the fake one
 	prefer   func() error                     // for the decode loop's thread; nil: cpus.Prefer
@@ -124,14 +136,14 @@ func New(cfg *config.Config, log *slog.Logger) (*Server, error) { return newServ
 func newServer(cfg *config.Config, log *slog.Logger, p parts) (*Server, error) {
 	s := &Server{
 		cfg: cfg, log: log,
-		room:    newWaitroom(cfg.MaxQueue+cfg.Parallel, cfg.Limits.UserRequests),
-		tokens:  quota.NewTokens(cfg.Limits.UserTokensPerMinute),
-		opened:  newOpening(),
+		room:    admission.NewWaitroom[job](cfg.MaxQueue+cfg.Parallel, cfg.Limits.UserRequests),
+		quotas:  admission.NewQuotas(&cfg.Limits),
+		about:   served.New(),
 		parts:   p,
 		signals: make(chan os.Signal, 2),
 	}
 	o := entry.Options{Handler: s, Elsewhere: s.elsewhere, Check: cfg.CheckHere}
-	def, err := defaultsOf(cfg)
+	def, err := prepare.Defaults(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -143,66 +155,34 @@ func newServer(cfg *config.Config, log *slog.Logger, p parts) (*Server, error) {
 		return nil, err
 	}
 	s.poller, s.metrics = s.in.Loop, s.in.Metrics
+	s.about.Config, s.about.Loaded, s.about.Draining = cfg, &s.model, &s.draining
+	s.about.Begun, s.about.Turn = s.in.Begun, s.viewing.Turn
+	if e := p.engine; e != nil && !e.start.FileName {
+		s.about.Named = e.start.Model
+	}
 	s.grammars = constrain.NewCache(s.metrics, sync.OnceValue(func() *grammar.Vocabulary {
 		m := s.model.Load() // no grammar is compiled before the model is loaded
 		return constrain.Vocabulary(m.Vocab, m.Tags.Texts(), m.Calls, m.Tags.Headers(), m.Facts.EOG)
 	}), s.unpark)
 	s.live = live.New(liveSource{s}, s.metrics)
-	DeclareMetrics(s.metrics)
-	s.metrics.BindLoadProgress(s.loadProgress)
+	account.Declare(s.metrics)
+	s.metrics.BindLoadProgress(s.about.LoadProgress)
 	s.metrics.BindMemory(func() metrics.Memory {
 		m := s.memory()
 		return metrics.Memory{Weights: m.Weights, Repacked: m.Repacked, KV: m.KV, Draft: m.Draft,
 			GoHeap: m.GoHeap, RSS: m.RSS}
 	})
-	if err := s.openEvents(); err != nil {
-		s.in.Close()
-		return nil, err
-	}
-	if s.meter = p.meter; s.meter == nil {
-		s.meter = cpus.OpenPower() // before an engine process confines itself
-	}
-	return s, nil
-}
-
-// DeclareMetrics declares the values of labels that requests have, so that metrics show a value of 0 of each.
-func DeclareMetrics(m *metrics.Metrics) {
-	for _, r := range wire.Reasons {
-		m.FinishReasons.Declare(string(r))
-	}
-	for _, r := range threads.Reasons() {
-		m.ThreadChanges.Declare(r.String())
-	}
-	for _, why := range refusedEarly {
-		m.Refusals.Declare(why)
-	}
-	m.ToolCalls.Declare("derived")
-	for i := range toolcall.Forms {
-		m.ToolCalls.Declare(toolcall.Forms[i].Name)
-	}
-	for _, r := range toolcall.Reasons {
-		m.MalformedCalls.Declare(string(r))
-	}
-	for _, r := range []sched.Reason{sched.ReasonQueueFull, sched.ReasonClassQueueFull, sched.ReasonDisplaced,
-		sched.ReasonDraining,
-		sched.ReasonTTFT, sched.ReasonMissesITL, sched.ReasonMissesTTOT} {
-		m.Refusals.Declare(r.String())
-	}
-	for r := range kvsnap.NumReasons {
-		if r != kvsnap.ReasonFull { // ReasonFull is no miss
-			m.CacheMisses.Declare(r.String())
+	if cfg.KVEvents != "" && p.engine == nil { // a process without a front publishes them itself
+		if s.events, err = opening.Events(cfg, s.metrics, log); err != nil {
+			s.in.Close()
+			return nil, err
 		}
 	}
-}
-
-// sysmonSlack lengthens each sleep of the Go runtime's monitor thread, which wakes during decodes (package sysmon).
-// Measured at 16 streams, as a share of the bare loop's tokens/s: 0.975…0.998 with 1 ms, 0.987…1.000 with 2 ms.
-const sysmonSlack = 2 * time.Millisecond
-
-func slackMonitor(log *slog.Logger) {
-	if err := sysmon.Slack(sysmonSlack); err != nil {
-		log.Debug("the runtime's monitor keeps interrupting compute threads", "error", err)
+	s.power = &processors.Power{Mode: cfg.Power, Source: p.meter, Metrics: s.metrics, Log: log}
+	if p.meter == nil {
+		s.power.Source = cpus.OpenPower() // before an engine process confines itself
 	}
+	return s, nil
 }
 
 // Serve loads the model, answers requests, and stops in order: on the first SIGTERM, SIGINT or SIGHUP, or when ctx
@@ -213,11 +193,11 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	s.notifySignals()
 	defer signal.Stop(signals)
 
-	defer s.dumpOnSignal()()
+	defer report.DumpOnSignal(func() []byte { return s.metrics.AppendJSON(nil) }, s.log)()
 	if s.parts.engine == nil {
-		slackMonitor(s.log)
+		opening.SlackMonitor(s.log)
 	}
-	pollerEnded := s.in.Start(httpd.Handler(s.in.Web.Routes(web{s}, s.live)), s.live.End)
+	pollerEnded := s.in.Start(httpd.Handler(s.in.Web.Routes(web{s, s.about}, s.live)), s.live.End)
 	flush := lastFlush
 	defer func() {
 		daemon.SdNotify(false, daemon.SdNotifyStopping)
@@ -234,11 +214,12 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	l, err := s.startLoop(eng)
 	if err != nil {
 		s.parts.engine.failed(err)
-		s.refuseAll(loadFailed(err))
+		s.refuseAll(admission.LoadFailed(err))
 		s.close(eng)
 		return err
 	}
-	stopPower := s.watchPower(l)
+	s.power.Threads = &l.cpu
+	stopPower := s.power.Watch()
 	defer stopPower()
 	stopEvents := s.reportEvents(l)
 	defer stopEvents()
@@ -267,7 +248,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	defer close(hostDone)
 	go s.watchHostTier(l, hostDone)
 	daemon.SdNotify(false, daemon.SdNotifyReady+"\nSTATUS=serving "+s.model.Load().Info.Name)
-	stopWatchdog := Watchdog(func(ping func()) {
+	stopWatchdog := opening.Watchdog(func(ping func()) {
 		if s.health().Status != "stalled" {
 			ping()
 		}
@@ -289,12 +270,12 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 		s.log.Error("the poller ended", "error", failed)
 	}
 	s.draining.Store(true)
-	s.refuseJobs(s.closeGrammars(), shuttingDown())
+	s.refuseJobs(s.closeGrammars(), admission.ShuttingDown())
 	daemon.SdNotify(false, daemon.SdNotifyStopping+"\nSTATUS=finishing running requests")
 	stopBy := time.Now().Add(s.cfg.ShutdownTimeout)
 	forRequests, forStores := s.cfg.ShutdownShares(l.stores.Durable())
 	l.stopBy.Store(time.Now().Add(forRequests + forStores).UnixNano())
-	l.mail.put(command{kind: cmdDrain})
+	l.mail.Put(command{kind: cmdDrain})
 	atOnce := false
 	select {
 	case <-loopDone:
@@ -308,7 +289,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 		stopBy = time.Now()
 		l.stopBy.Store(stopBy.UnixNano())
 	}
-	l.mail.put(command{kind: cmdStop})
+	l.mail.Put(command{kind: cmdStop})
 	eng.Abort()
 	if !awaitEnd(loopDone, signals, atOnce, time.Until(stopBy)+stuckGrace) {
 		// The engine computes a step that it cannot abort; closing it now would crash.
@@ -317,7 +298,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 		return failed
 	}
 	flush = min(max(time.Until(stopBy), minFlush), lastFlush)
-	s.refuseAll(shuttingDown()) // ends intake
+	s.refuseAll(admission.ShuttingDown()) // ends intake
 	<-intakeDone
 	s.grammars.Wait() // the builders read the vocabulary
 	s.parts.engine.counted(s.metrics)
@@ -377,26 +358,7 @@ func (s *Server) Idle() bool {
 	return l != nil && l.state.busySince.Load() == 0 && l.state.requests.Load() == 0
 }
 
-func msDuration(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
+// DeclareMetrics and Watchdog are those of packages account and opening, for the front.
+func DeclareMetrics(m *metrics.Metrics) { account.Declare(m) }
 
-// Watchdog asks look twice in each interval of systemd's watchdog, if WATCHDOG_USEC is set, to call ping as long as the
-// daemon makes progress.
-func Watchdog(look func(ping func())) (stop func()) {
-	interval, err := daemon.SdWatchdogEnabled(false)
-	if err != nil || interval == 0 {
-		return func() {}
-	}
-	t := time.NewTicker(interval / 2)
-	done := make(chan struct{})
-	go func() {
-		for {
-			select {
-			case <-t.C:
-				look(func() { daemon.SdNotify(false, daemon.SdNotifyWatchdog) })
-			case <-done:
-				return
-			}
-		}
-	}()
-	return func() { t.Stop(); close(done) }
-}
+func Watchdog(look func(ping func())) (stop func()) { return opening.Watchdog(look) }

@@ -18,6 +18,7 @@ import (
 	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/config/configtest"
+	"github.com/uma-serve/uma-serve/internal/cli/clierr"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/metrics"
@@ -78,6 +79,16 @@ func (f *faulty) begin() {
 	if f.after.Load() > 0 && f.after.Add(-1) == 0 {
 		f.FailDecode(1, f.err)
 	}
+}
+
+// load parses a command line as the binary does.
+func load(t *testing.T, args, environ []string) (*config.Config, error) {
+	t.Helper()
+	fs, c, _ := config.NewFlagSet()
+	if err := fs.Parse(config.NormalizeArgs(args)); err != nil {
+		return nil, clierr.Flag(fs, err)
+	}
+	return c, c.Load(environ)
 }
 
 // serve starts a daemon with these flags on an engine of that configuration, whose options the flags override.

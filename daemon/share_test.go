@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/uma-serve/uma-serve/daemon/admission"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc"
@@ -24,7 +25,7 @@ import (
 func TestWaitroom(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.IntRange(1, 30).Draw(t, "limit")
-		w := newWaitroom(limit, 0)
+		w := admission.NewWaitroom[job](limit, 0)
 		inside, waiting := map[uint32]int{}, map[uint32][]string{}
 		total, next := 0, 0
 		var last uint32
@@ -37,7 +38,7 @@ func TestWaitroom(t *testing.T) {
 				if inside[uid] == 0 {
 					users++
 				}
-				_, _, ok := w.enter(uid)
+				_, _, ok := w.Enter(uid)
 				if !ok && (inside[uid] < limit/users || total < limit) {
 					t.Fatalf("user %d has %d of %d inside, limit %d, %d users: refused", uid, inside[uid], total, limit,
 						users)
@@ -54,21 +55,21 @@ func TestWaitroom(t *testing.T) {
 				id := fmt.Sprint(next)
 				waiting[uid] = append(waiting[uid], id)
 				r := newTestRequest(id, uid)
-				if e := w.put(uid, job{r: r}); e != nil {
+				if e := w.Put(uid, job{r: r}); e != nil {
 					t.Fatalf("%+v", e)
 				}
 				if rapid.IntRange(0, 9).Draw(t, "withdraw") == 9 {
 					q := waiting[uid]
-					if j, ok := w.withdraw(r); !ok || j.r != r {
+					if j, ok := w.Withdraw(uid, func(j job) bool { return j.r == r }); !ok || j.r != r {
 						t.Fatalf("request %s of user %d is not there", id, uid)
 					}
 					waiting[uid] = q[:len(q)-1]
 				}
-				if _, ok := w.withdraw(newTestRequest("x", uid)); ok {
+				if _, ok := w.Withdraw(uid, func(j job) bool { return j.r == nil }); ok {
 					t.Fatal("an unknown request is there")
 				}
 			case "next":
-				j, ok, closed := w.next()
+				j, ok, closed := w.Next()
 				n := 0
 				for _, q := range waiting {
 					n += len(q)
@@ -92,26 +93,26 @@ func TestWaitroom(t *testing.T) {
 				if inside[uid] > len(waiting[uid]) {
 					inside[uid]--
 					total--
-					if w.leave(uid); inside[uid] == 0 {
+					if w.Leave(uid); inside[uid] == 0 {
 						delete(inside, uid)
 					}
 				}
 			}
-			if most := 2*limit + 4; w.inside != total || total > most {
-				t.Fatalf("%d inside, counted %d, at most %d", total, w.inside, most)
+			if most := 2*limit + 4; w.Count() != int64(total) || total > most {
+				t.Fatalf("%d inside, counted %d, at most %d", total, w.Count(), most)
 			}
 		}
 		n := 0
 		for _, q := range waiting {
 			n += len(q)
 		}
-		if jobs := w.close(&wire.Error{Code: wire.ShuttingDown}); len(jobs) != n {
+		if jobs := w.Close(&wire.Error{Code: wire.ShuttingDown}); len(jobs) != n {
 			t.Fatalf("%d waited, %d are returned", n, len(jobs))
 		}
-		if _, ok, closed := w.next(); ok || !closed {
+		if _, ok, closed := w.Next(); ok || !closed {
 			t.Fatal("it is closed and does not say so")
 		}
-		if e := w.put(1, job{}); e == nil || e.Code != wire.ShuttingDown {
+		if e := w.Put(1, job{}); e == nil || e.Code != wire.ShuttingDown {
 			t.Fatalf("a closed room says %+v", e)
 		}
 	})
@@ -245,7 +246,7 @@ func TestOneUserFloods(t *testing.T) {
 				h := r.hold() // all of the flood comes before its first step
 				flood(r)
 				eventually(t, "the flood is refused for its share", func() bool {
-					return r.metrics.Refusals.Value(refusedShare)+
+					return r.metrics.Refusals.Value(admission.RefusedShare)+
 						r.metrics.Refusals.Value(sched.ReasonQueueFull.String()) > 0
 				})
 				h.release()

@@ -75,14 +75,14 @@ func (c *lifecycle) cancel() (at stage, first bool) {
 
 // Cancel ends a request within one step, even during its prefill.
 func (s *Server) Cancel(c ipc.Client, id string) {
-	if r := s.sessions.find(c, id); r != nil {
+	if r, ok := s.sessions.Find(c, id); ok {
 		s.cancel(r)
 	}
 }
 
 // Closed cancels the requests of a client that has disconnected.
 func (s *Server) Closed(c ipc.Client, cause ipc.Cause) {
-	for _, r := range s.sessions.of(c) {
+	for _, r := range s.sessions.Of(c) {
 		s.cancel(r)
 	}
 	s.Writable(c) // the loop drops the frames that wait for room
@@ -106,9 +106,9 @@ func (s *Server) cancelIn(r *request, at stage) {
 	switch at {
 	case stageReading, stagePreparing, stageEnding:
 	case stageViewing:
-		s.viewing.cancel(r)
+		s.viewing.Cancel(func(j job) bool { return j.r == r })
 	case stageWaiting:
-		if j, ok := s.room.withdraw(r); ok {
+		if j, ok := s.room.Withdraw(r.Owner, func(j job) bool { return j.r == r }); ok {
 			s.endUnstarted(j)
 		}
 	case stageCompiling:
@@ -117,7 +117,7 @@ func (s *Server) cancelIn(r *request, at stage) {
 		}
 	case stageQueued, stageRunning:
 		l := s.loop.Load()
-		l.mail.put(command{kind: cmdCancel, req: r})
+		l.mail.Put(command{kind: cmdCancel, req: r})
 		if r.abortable.Load() && l.caps.CanAbort && !l.caps.Seals {
 			l.eng.Abort()
 		}
@@ -127,10 +127,10 @@ func (s *Server) cancelIn(r *request, at stage) {
 // endUnstarted answers a request that was cancelled before it reached the decode loop.
 func (s *Server) endUnstarted(j job) {
 	j.r.life.enter(stageEnding)
-	s.room.leave(j.r.Owner)
+	s.room.Leave(j.r.Owner)
 	s.metrics.Finished(string(wire.Cancelled))
 	j.r.conn.ReplyEvent(wire.EOSEvent(&wire.EOS{
 		ID: j.r.wireID, Reason: wire.Cancelled, Streamed: j.r.stream, Metadata: j.r.metadata,
 	}))
-	s.sessions.remove(j.r)
+	s.sessions.Remove(j.r)
 }

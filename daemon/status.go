@@ -4,9 +4,12 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/uma-serve/uma-serve/daemon/account"
 	"github.com/uma-serve/uma-serve/daemon/entry"
+	"github.com/uma-serve/uma-serve/daemon/opening"
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
+	"github.com/uma-serve/uma-serve/runtime"
 )
 
 // stallAfter is the time without progress after which health says "stalled" for a daemon with work. The batch size
@@ -18,7 +21,7 @@ func (s *Server) health() reports.Health {
 	v := report.Vitals{Uptime: now.Sub(s.in.Begun), Listen: s.in.Addresses().Listen, Draining: s.draining.Load()}
 	l := s.loop.Load()
 	if l == nil {
-		v.Loaded, v.Requests = s.loadProgress(), s.room.count()
+		v.Loaded, v.Requests = s.about.LoadProgress(), s.room.Count()
 		return report.Health(&v, now)
 	}
 	v.Ready, v.Requests = true, l.state.requests.Load()
@@ -48,7 +51,12 @@ func (s *Server) info() reports.Info {
 	if e := s.parts.engine; e != nil {
 		in.Sandbox = e.box
 	}
-	in.Memory, in.Devices = s.memory(), s.devices()
+	in.Memory = s.memory()
+	var model, draft []runtime.DeviceMemory
+	if m := s.model.Load(); m != nil {
+		model, draft = m.Caps.Placed, s.draft.Placed()
+	}
+	in.Devices = opening.Devices(s.cfg.Backends.Devices, model, draft)
 	in.Live.Requests = h.Requests
 	if l := s.loop.Load(); l != nil {
 		m := s.model.Load()
@@ -59,7 +67,7 @@ func (s *Server) info() reports.Info {
 			in.Config.Speculate = 0
 		}
 		in.Capabilities, in.Config.Context = &m.Caps, s.contextNote
-		in.Threads, in.Power = l.cpu.View(), s.power.Load()
+		in.Threads, in.Power = l.cpu.View(), s.power.View()
 		st := s.metrics.Scheduler()
 		in.Live.Sequences = st.Prefilling + st.Decoding
 		in.Live.LiveCells, in.Live.FreeCells = st.LiveCells, st.FreeCells+st.PoolCells
@@ -68,10 +76,10 @@ func (s *Server) info() reports.Info {
 			in.Prices = *p
 		}
 		if l.device != nil {
-			in.Lease = l.device.info(s.metrics)
+			in.Lease = l.device.Info(s.metrics)
 		}
 		if c := st.Cost; c.Steps > 0 {
-			in.Bandwidth = s.bandwidth()
+			in.Bandwidth = account.Bandwidth(s.metrics)
 			in.CostModel = &reports.CostModel{A: c.A, B: c.B, C: c.C, D: c.D, E: c.E, Samples: c.Steps, Error: c.Error}
 		}
 	}

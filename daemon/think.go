@@ -18,8 +18,8 @@ func (l *loop) draw(r *request, row int, t int64) (sampler.Choice, error) {
 	if r.Phases.NeedStats() {
 		start := time.Now()
 		if probed = l.probe.ProbeRow(row, l.tags.CloseIDs(), &l.stats); probed {
-			l.tick.probed++
-			l.tick.probeTime += time.Since(start)
+			l.tick.Probed++
+			l.tick.ProbeTime += time.Since(start)
 			r.Phases.Observe(&l.stats)
 		} else {
 			r.Phases.StatsMissing()
@@ -91,18 +91,6 @@ func (l *loop) probed(r *request, row int) {
 	l.core.Probed(&r.Request, l.stats.Entropy, ok)
 	l.rec.Probe(r.ID, r.Phases)
 	l.logMissingSignals(r)
-}
-
-// countRows counts what the step copied of its rows, where the engine probes some of them on a device.
-func (l *loop) countRows() {
-	c, ok := l.eng.(runtime.RowCounter)
-	if !ok || !l.caps.ProbesRows {
-		return
-	}
-	now := c.ProbedRows()
-	l.m.DeviceLogits.Add(now.Logits - l.rows.Logits)
-	l.m.DeviceProbes.Add(now.Rows - l.rows.Rows)
-	l.rows = now
 }
 
 // staleAfter is the age at which a request in the phase router's registry is checked. One that the loop no longer has

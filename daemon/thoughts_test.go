@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/alicebob/miniredis/v2"
@@ -29,10 +28,9 @@ func (r *running) arrived(kind commandKind) {
 	r.t.Helper()
 	l := r.loop.Load()
 	eventually(r.t, "the command is in the mailbox, or the loop has it", func() bool {
-		l.mail.mu.Lock()
-		defer l.mail.mu.Unlock()
-		return l.state.requests.Load() > 1 ||
-			slices.ContainsFunc(l.mail.items, func(c command) bool { return c.kind == kind })
+		here := l.state.requests.Load() > 1
+		l.mail.Each(func(c *command) { here = here || c.kind == kind })
+		return here
 	})
 }
 

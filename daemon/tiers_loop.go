@@ -13,8 +13,8 @@ func (t tiersLoop) Core() *core.Core                   { return t.l.core }
 func (t tiersLoop) Result() *core.Result               { return &t.l.result }
 func (t tiersLoop) Input(in core.Input, now time.Time) { t.l.handle(in, now) }
 func (t tiersLoop) Progress(began time.Time)           { t.l.noteProgress(began) }
-func (t tiersLoop) Stored(id core.RestoreID)           { t.l.mail.put(command{kind: cmdStored, stored: id}) }
+func (t tiersLoop) Stored(id core.RestoreID)           { t.l.mail.Put(command{kind: cmdStored, stored: id}) }
 func (t tiersLoop) Offloaded(id core.ID, in core.Tier) {
-	t.l.mail.put(command{kind: cmdOffloaded, offloaded: id, tier: in})
+	t.l.mail.Put(command{kind: cmdOffloaded, offloaded: id, tier: in})
 }
-func (t tiersLoop) Offer() { t.l.mail.put(command{kind: cmdOffer}) }
+func (t tiersLoop) Offer() { t.l.mail.Put(command{kind: cmdOffer}) }

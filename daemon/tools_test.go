@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/client"
+	"github.com/uma-serve/uma-serve/daemon/said"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/model/template"
@@ -303,7 +304,7 @@ func TestToolCallsOfFamilies(t *testing.T) {
 					t.Errorf("%s:\n got %.400s\nwant %s", protocol, got, c.want)
 				}
 				for i, call := range got.calls {
-					if len(call.ID) < callIDBytes || i > 0 && call.ID == got.calls[i-1].ID {
+					if len(call.ID) < said.CallIDBytes || i > 0 && call.ID == got.calls[i-1].ID {
 						t.Errorf("%s: call %d has the id %q", protocol, i, call.ID)
 					}
 				}

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/uma-serve/uma-serve/daemon/admission"
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -32,10 +33,10 @@ const askBeside = 50 * time.Millisecond
 // ask has the decode loop answer q between two steps.
 func (s *Server) ask(q *inquiry) {
 	l := s.loop.Load()
-	if l == nil || !l.mail.put(command{kind: cmdAsk, ask: q.do}) {
-		e := s.stillLoading()
+	if l == nil || !l.mail.Put(command{kind: cmdAsk, ask: q.do}) {
+		e := admission.StillLoading(s.about.LoadProgress())
 		if s.draining.Load() {
-			e = shuttingDown()
+			e = admission.ShuttingDown()
 		}
 		q.refuse(e)
 		return
@@ -70,7 +71,7 @@ func (l *loop) answerBeside(q *inquiry) {
 	if !l.over {
 		q.do(l, time.Now())
 	} else if !q.answered.Swap(true) {
-		q.refuse(shuttingDown())
+		q.refuse(admission.ShuttingDown())
 	}
 }
 
@@ -85,14 +86,15 @@ func (l *loop) remember(r *request, how string, now time.Time) {
 // whyOf returns what why tells of r, but its state.
 func (l *loop) whyOf(r *request) report.Request {
 	p := report.Request{
-		ID: r.ID, WireID: r.wireID, Owner: r.Owner, Class: r.Class, Arrived: r.arrived, TTFT: r.timings().TTFT,
+		ID: r.ID, WireID: r.wireID, Owner: r.Owner, Class: r.Class, Arrived: r.arrived,
+		TTFT: r.at.Timings(r.arrived).TTFT,
 		Usage: reports.WhyUsage{
 			PromptTokens: r.Prompt, CachedTokens: r.cached, CacheTier: r.tier.String(), CacheMiss: r.miss,
 			CompletionTokens: r.Generated(), ThinkTokens: r.Phases.ThinkTokens(),
 		},
 		Form: r.constraint.Why(), Guesses: l.whyGuesses(r), Signals: r.Phases.Signals(), Force: r.Phases.LastForce(),
-		Compiled: report.Compiled{At: r.waiter.Since, Took: r.waiter.Took}, Device: r.deviceWait.named(l.device),
-		Price: r.priced, Malformed: r.malformed, Changes: r.Notes, About: r.ID,
+		Compiled: report.Compiled{At: r.waiter.Since, Took: r.waiter.Took}, Device: r.deviceWait.Named(l.device),
+		Price: r.priced, Malformed: r.said.Malformed, Changes: r.Notes, About: r.ID,
 	}
 	if r.embed != nil {
 		p.About, p.Note = l.whyEmbed(r)
@@ -123,7 +125,7 @@ func (l *loop) why(q wire.WhyQuestion, uid uint32, now time.Time) *reports.WhyRe
 			add(p)
 		}
 	}
-	for _, r := range l.mail.arriving() { // of these only fields that no longer change may be read
+	for _, r := range l.arriving() { // of these only fields that no longer change may be read
 		if why.Wants(0, r.wireID, r.Owner) {
 			why.AddArriving(r.wireID, r.Owner, r.Class, r.arrived)
 		}

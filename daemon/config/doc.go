@@ -3,7 +3,7 @@
 // the size of its context, its memory, its chat template.
 //
 // It knows no request, engine or HTTP. Package daemon translates a Config into the configurations of the scheduler, the
-// core and the engine (daemon/options.go).
+// core and the engine (daemon/opening).
 //
 // # Where things are
 //

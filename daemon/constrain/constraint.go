@@ -158,6 +158,20 @@ func (c *Constraint) Err() error {
 	return nil
 }
 
+// NothingLeft explains why a row that has tokens has none that the answer may go on with, after so many tokens. c may
+// be nil.
+func (c *Constraint) NothingLeft(after int) string {
+	what := "logit_bias, allowed_token_ids and bad_words"
+	if c.Holds() {
+		if err := c.Err(); err != nil {
+			return fmt.Sprintf("%s: after %d tokens: %v", c.Field(), after, err)
+		}
+		what = c.Field() + ", with logit_bias, allowed_token_ids, bad_words, min_tokens and ignore_eos where they " +
+			"are set,"
+	}
+	return fmt.Sprintf("%s leave no token after %d of the answer", what, after)
+}
+
 // Why returns the entry of why; nil where Holds is false. c may be nil. It may be called while the mask worker runs.
 func (c *Constraint) Why() *reports.WhyForm {
 	if !c.Holds() {
@@ -201,6 +215,18 @@ const (
 	Whole          // give the next call when it is complete
 	Plain          // the rest of the answer has no calls
 )
+
+// Tell tells the parser of calls, of an answer that is streamed or not.
+func (how Calls) Tell(calls *toolcall.Parser, streamed bool) {
+	switch how {
+	case Stream:
+		calls.Stream(streamed)
+	case Whole:
+		calls.Stream(false)
+	case Plain:
+		calls.Plain()
+	}
+}
 
 // Verdict is the outcome of Accept.
 type Verdict struct {

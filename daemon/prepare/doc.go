@@ -14,5 +14,6 @@
 //	infill.go         fill-in-the-middle prompts (suffix, /infill)
 //	embed.go, rank.go Model.Texts: texts to embed; pairs of query and document
 //	tokencache.go     tokens of texts that were sent before
+//	recipe.go         defaults of requests and the system message of a model that was made of another one
 //	volatile.go       the line of a system prompt that no two requests share
 package prepare

@@ -166,3 +166,28 @@ func forced(f *meridian.Force, arrived time.Duration) reports.Decision {
 	}
 	return reports.Decision{AtMs: at, LastMs: at, Times: 1, Reason: "forced_" + f.Reason.String(), Text: text + "."}
 }
+
+// BrokenTarget returns the message of a strict request that is refused.
+func BrokenTarget(end *core.End) string {
+	name := map[sched.Reason]string{sched.ReasonTTFT: "target_ttft_ms", sched.ReasonMissesITL: "target_tbt_ms",
+		sched.ReasonMissesTTOT: "target_ttot_ms"}[end.Reason]
+	switch {
+	case end.Predicted == 0 && end.Reason == sched.ReasonMissesITL:
+		return fmt.Sprintf("a request admitted before, with slo.strict and slo.%s of %v, would miss its target beside "+
+			"this one, which has slo.strict too", name, end.Target)
+	case end.Predicted == 0:
+		return fmt.Sprintf("slo.%s of %v could be met, but then a request admitted before, with slo.strict, would "+
+			"miss its target", name, end.Target)
+	}
+	return fmt.Sprintf("slo.%s is %v, and %v are predicted; slo.strict asks for a refusal then", name, end.Target,
+		end.Predicted.Round(time.Millisecond/10))
+}
+
+// Texts says how far a request for embeddings is, or with rank one for the scores of documents.
+func Texts(rank bool, texts, started int) string {
+	form := "It asks for the embeddings of %d texts, and %d of them have started."
+	if rank {
+		form = "It asks for the scores of %d documents, and %d of them have started."
+	}
+	return fmt.Sprintf(form, texts, started)
+}

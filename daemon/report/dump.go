@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"log/slog"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
@@ -13,6 +15,23 @@ import (
 
 // DumpMetrics writes line, a JSON document, to the log.
 func DumpMetrics(line []byte, log *slog.Logger) { log.Info("metrics", "json", json.RawMessage(line)) }
+
+// DumpOnSignal dumps the metrics at each SIGUSR1, until stop.
+func DumpOnSignal(line func() []byte, log *slog.Logger) (stop func()) {
+	asked, done := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(asked, syscall.SIGUSR1)
+	go func() {
+		for {
+			select {
+			case <-asked:
+				DumpMetrics(line(), log)
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() { signal.Stop(asked); close(done) }
+}
 
 // State is the JSON document that is written to a file after a broken invariant, besides the trace.
 type State struct {
@@ -34,8 +53,8 @@ func StateFolder() string {
 	return filepath.Join(dir, "uma-serve", "state")
 }
 
-// Write writes d to a new file, which only this user can read, and returns its path.
-func (d *State) Write() (string, error) {
+// write writes d to a new file, which only this user can read, and returns its path.
+func (d *State) write() (string, error) {
 	b, err := json.MarshalIndent(d, "", "  ")
 	if err != nil {
 		return "", err
@@ -53,4 +72,19 @@ func (d *State) Write() (string, error) {
 		err = e
 	}
 	return f.Name(), err
+}
+
+// Save completes d with what each of reads finds, without what makes one panic, writes it, and tells the log.
+func (d *State) Save(log *slog.Logger, reads ...func()) {
+	for _, read := range reads {
+		func() {
+			defer func() { _ = recover() }()
+			read()
+		}()
+	}
+	if path, err := d.write(); err != nil {
+		log.Error("a broken invariant; its state cannot be written", "panic", d.Panic, "error", err)
+	} else {
+		log.Error("a broken invariant: please report it with this file", "panic", d.Panic, "file", path)
+	}
 }

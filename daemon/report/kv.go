@@ -123,3 +123,24 @@ func Fabric(f *fabric.OffloadStats, g *fabric.GuardStats, blockTokens int, refus
 		Bytes: int64(f.BytesOffloaded), Errors: errs,
 	}
 }
+
+// Miss returns the reason why no more of a prompt was cached; "" if all of it was.
+func Miss(m *kvsnap.Match, prompt int) string {
+	switch m.Reason {
+	case kvsnap.ReasonFull:
+		return ""
+	case kvsnap.ReasonNothing:
+		return "nothing cached begins like this prompt"
+	case kvsnap.ReasonEnded:
+		return fmt.Sprintf("the cached prefix ends at token %d of %d", m.Len, prompt)
+	case kvsnap.ReasonDiverged:
+		return fmt.Sprintf("diverged at token %d of %d", m.Len, prompt)
+	case kvsnap.ReasonComputing:
+		return fmt.Sprintf("another request was still computing it from token %d of %d", m.Len, prompt)
+	case kvsnap.ReasonEvicted:
+		return fmt.Sprintf("computed recently but no longer cached from token %d of %d, most likely evicted for lack "+
+			"of cells",
+			m.Len, prompt)
+	}
+	return fmt.Sprintf("tokens beyond %d agree, and no seal ends there: a model with states is shared at seals", m.Len)
+}

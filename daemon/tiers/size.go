@@ -1,5 +1,10 @@
 package tiers
 
+import (
+	"github.com/uma-serve/uma-serve/daemon/hosttier"
+	"github.com/uma-serve/uma-serve/internal/host/hostmem"
+)
+
 // Held returns the bytes in the host tier, finished thoughts included, and how many parts have made room for others.
 func (s *Stores) Held() (bytes int64, evicted uint64) {
 	if s.Cache == nil {
@@ -33,4 +38,22 @@ func (s *Stores) Cap() int64 {
 		return 0
 	}
 	return s.Cache.Stats().Host.Cap + s.room.Load()
+}
+
+// GiveBack returns a function that keeps the host tier within what the machine can spare, to be called now and then on
+// one goroutine. memory reads the machine's memory; nil: the system's.
+func (s *Stores) GiveBack(memory func() hostmem.Memory) func() {
+	if memory == nil {
+		memory = hostmem.Read
+	}
+	most := s.Cap()
+	now := most
+	return func() {
+		held, _ := s.Held()
+		if n := hosttier.Budget(most, most, held, memory()); hosttier.Changed(now, n) {
+			s.o.Log.Debug("the host tier's cap", "bytes", n, "held", held)
+			s.Resize(n)
+			now = n
+		}
+	}
 }

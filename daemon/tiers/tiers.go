@@ -5,7 +5,8 @@
 //	remote.go     the fabric; frames.go its frames, pull.go its reads, seals.go those of models with states
 //	offers.go     what is pushed to the fabric again, and when its values are renewed; pieces.go what it has
 //	thoughts.go   finished thoughts (--think-evict offload)
-//	command.go    kv drop, pin, unpin and save of stored parts; drop.go deletes copies
+//	pool.go       kv drop, pin, unpin and save of prefixes in the pool, the kv report, prices for info
+//	command.go    the same commands for stored parts; drop.go deletes copies
 //	report.go     the tiers in a kv report; held.go in KV events; size.go the host tier's cap
 package tiers
 

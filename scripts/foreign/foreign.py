@@ -14,6 +14,7 @@ import http.client
 import json
 import os
 import pathlib
+import signal
 import socket
 import statistics
 import subprocess
@@ -37,6 +38,15 @@ def ask(port, path, timeout=10):
         c.close()
 
 
+def end(p):
+    """Ends a tool with the processes that it has started, which outlive it where it is only terminated."""
+    try:
+        os.killpg(p.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    p.wait()
+
+
 class Server:
     """A running server; a with statement stops it."""
 
@@ -46,9 +56,6 @@ class Server:
         if kind == "llama-server":
             command = [program, *common, "--host", "127.0.0.1", "--port", self.port, "-c", args.context, "-np",
                        args.parallel, "-kvu"]
-        elif kind == "ik_llama.cpp":  # it divides the context among its slots, which would refuse the long prompts
-            command = [program, *common, "--host", "127.0.0.1", "--port", self.port, "-c", 4 * args.context, "-np",
-                       args.parallel]
         else:
             command = [program, *common, "--socket", folder / "uma.sock", "--listen", f"127.0.0.1:{self.port}",
                        "--config", "", "--ctx-size", args.context, "--parallel", args.parallel]
@@ -94,15 +101,15 @@ class Tools:
         log = open(self.folder / f"{tool}.log", "wb")
         command = [str(a) for a in (self.args.venvs / tool / "bin" / program, *options)]
         return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder,
-                                env={**os.environ, **env})
+                                env={**os.environ, **env}, start_new_session=True)
 
     def finish(self, p, tool):
         try:
             code = p.wait(20 * self.args.seconds + 300)
         except subprocess.TimeoutExpired:
-            p.kill()
-            p.wait()
             code = "no end"
+        finally:
+            end(p)
         if code != 0:
             raise OSError(f"{tool} ended with {code}: {self.folder}/{tool}.log")
 
@@ -197,12 +204,7 @@ def storm(t):
         time.sleep(15)  # inference-perf makes its prompts first
         return t.guidellm("constant", t.args.rate, 32, 64)
     finally:
-        prompts.terminate()
-        try:
-            prompts.wait(30)
-        except subprocess.TimeoutExpired:
-            prompts.kill()
-            prompts.wait()
+        end(prompts)
 
 
 def agents(t):

@@ -34,5 +34,19 @@ func KeepAlive(raw []byte) (d time.Duration, ok bool, err error) {
 	return max(d, -1), true, nil
 }
 
+// KeepAliveOf reads the keep_alive of a request's body.
+func KeepAliveOf(body []byte) (d time.Duration, ok bool, err error) {
+	if !bytes.Contains(body, []byte(`"keep_alive"`)) {
+		return 0, false, nil
+	}
+	var of struct {
+		KeepAlive json.RawMessage `json:"keep_alive"`
+	}
+	if err := json.Unmarshal(body, &of); err != nil {
+		return 0, false, err
+	}
+	return KeepAlive(of.KeepAlive)
+}
+
 // maxKeep is the longest time in seconds, some 30 years: more does not fit into a duration in nanoseconds.
 const maxKeep = 1e9

@@ -1,4 +1,4 @@
-package daemon
+package opening
 
 import (
 	"os"
@@ -29,7 +29,7 @@ func TestModelFiles(t *testing.T) {
 		for _, name := range want {
 			list = append(list, file(name))
 		}
-		if got := modelFiles(file(path)); !slices.Equal(got, list) {
+		if got := ModelFiles(file(path)); !slices.Equal(got, list) {
 			t.Errorf("%s: %q, want %q", path, got, list)
 		}
 	}
@@ -38,18 +38,18 @@ func TestModelFiles(t *testing.T) {
 // TestSandboxPolicy: an engine process may read the file of its draft model, and uses the network for telemetry.
 func TestSandboxPolicy(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir()) // for the folders that it creates
-	p := SandboxPolicy(&config.Config{Model: "/m", DraftModel: "/draft", Telemetry: "grpc://collector"})
+	p := Policy(&config.Config{Model: "/m", DraftModel: "/draft", Telemetry: "grpc://collector"})
 	if !slices.Contains(p.Read, "/draft") || !p.Network {
 		t.Errorf("%+v", p)
 	}
 	keys := []string{"/etc/uma/namespace.key", "/etc/uma/ca.pem", "/etc/uma/password"}
 	for i, url := range []string{"mooncake://host?metadata=http://host:1/m&namespace_key_file=" + keys[0],
 		"valkeys://host?ca=" + keys[1], "valkey://host?password_file=" + keys[2]} {
-		if p := SandboxPolicy(&config.Config{Model: "/m", Fabric: url}); !slices.Contains(p.Read, keys[i]) {
+		if p := Policy(&config.Config{Model: "/m", Fabric: url}); !slices.Contains(p.Read, keys[i]) {
 			t.Errorf("%s: %s is not among the files to read: %v", url, keys[i], p.Read)
 		}
 	}
-	if SandboxPolicy(&config.Config{Model: "/m"}).Network {
+	if Policy(&config.Config{Model: "/m"}).Network {
 		t.Error("the process may use the network, which nothing needs")
 	}
 }

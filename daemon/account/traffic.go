@@ -1,4 +1,4 @@
-package daemon
+package account
 
 import (
 	"math"
@@ -12,12 +12,12 @@ import (
 // The bandwidth view of a step (ΣBMT): the bytes that it moves between memory and processor. On a CPU, and for answers
 // on a GPU too, their time is nearly all of the step's, so bytes over time shows whether the step is bound by memory.
 
-// traffic estimates the bytes of a step, with the cells copied between the pool and the other tiers before it:
+// Traffic estimates the bytes of a step, with the cells copied between the pool and the other tiers before it:
 //
 //   - the weights, once for each pass of MaxMicroBatch tokens; of experts those that the pass is expected to use
 //   - KV: the cells that each sequence attends to, read once a pass, and those that are written
 //   - activations: each layer reads and writes a float32 hidden state twice for each token
-func traffic(plan *sched.Plan, copied int, info *runtime.ModelInfo, caps *runtime.Capabilities) metrics.Traffic {
+func Traffic(plan *sched.Plan, copied int, info *runtime.ModelInfo, caps *runtime.Capabilities) metrics.Traffic {
 	micro := max(caps.MaxMicroBatch, 1)
 	passes := (plan.Tokens + micro - 1) / micro
 	cells := 0
@@ -47,9 +47,9 @@ func unusedExperts(info *runtime.ModelInfo, tokens int) float64 {
 	return math.Pow(1-float64(info.ExpertsUsed)/float64(info.Experts), float64(tokens))
 }
 
-// bandwidth returns the newest step's traffic for info; nil before the first step.
-func (s *Server) bandwidth() *reports.InfoBandwidth {
-	t, predicted, measured := s.metrics.Bandwidth()
+// Bandwidth returns the newest step's traffic for info; nil before the first step.
+func Bandwidth(m *metrics.Metrics) *reports.InfoBandwidth {
+	t, predicted, measured := m.Bandwidth()
 	if t == (metrics.Traffic{}) {
 		return nil
 	}

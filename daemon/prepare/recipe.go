@@ -1,4 +1,4 @@
-package daemon
+package prepare
 
 import (
 	"fmt"
@@ -11,9 +11,9 @@ import (
 // Of a model that was made of another one by a request (store.Recipe), an engine process has the weights of the other
 // one, and the recipe: defaults of the fields of requests, a system message, a template (config.TemplateFor).
 
-// defaultsOf returns the defaults of requests: those of --defaults, and of the recipe before them; nil: those of every
+// Defaults returns the defaults of requests: those of --defaults, and of the recipe before them; nil: those of every
 // model.
-func defaultsOf(cfg *config.Config) (*wire.Request, error) {
+func Defaults(cfg *config.Config) (*wire.Request, error) {
 	name, fields := "--defaults", cfg.Defaults
 	if cfg.Recipe != nil && len(cfg.Recipe.Fields) > 0 {
 		var err error
@@ -32,14 +32,14 @@ func defaultsOf(cfg *config.Config) (*wire.Request, error) {
 	return &def, nil
 }
 
-// withSystem gives a chat without a system message that of the model's recipe.
-func (s *Server) withSystem(w *wire.Request) {
-	if s.cfg.Recipe == nil || s.cfg.Recipe.System == "" || len(w.Messages) == 0 {
+// WithSystem gives a chat without a system message that of the model's recipe.
+func WithSystem(cfg *config.Config, w *wire.Request) {
+	if cfg.Recipe == nil || cfg.Recipe.System == "" || len(w.Messages) == 0 {
 		return
 	}
 	instructs := func(m wire.Message) bool { return m.Role == "system" || m.Role == "developer" }
 	if slices.ContainsFunc(w.Messages, instructs) {
 		return
 	}
-	w.Messages = append([]wire.Message{{Role: "system", Content: s.cfg.Recipe.System}}, w.Messages...)
+	w.Messages = append([]wire.Message{{Role: "system", Content: cfg.Recipe.System}}, w.Messages...)
 }

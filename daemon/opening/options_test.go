@@ -1,4 +1,4 @@
-package daemon
+package opening
 
 import (
 	"reflect"
@@ -33,7 +33,7 @@ func TestEngineOptions(t *testing.T) {
 	want := runtime.Options{ModelPath: "x.gguf", ContextTokens: 512, Batch: 128, MicroBatch: 64,
 		Sequences: sequences, Threads: 3, GPULayers: 7, CPUMoE: 5, FlashAttn: "on", KVTypeK: "q8_0",
 		KVTypeV: "bf16", NoKVOffload: true, MLock: true, NoMMap: true, NoRepack: true, Kernels: "ggml"}
-	if got := engineOptions(c, "x.gguf"); !reflect.DeepEqual(got, want) {
+	if got := EngineOptions(c, "x.gguf"); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
@@ -58,7 +58,7 @@ func TestValidOptionsSuitTheScheduler(t *testing.T) {
 			n := c.ContextTokens("x.gguf")
 			caps := runtime.Capabilities{ContextTokens: n, MaxBatch: min(c.BatchSize, n),
 				MaxSequences: core.MaxSequences}
-			if _, err := core.New(coreConfig(c, caps, runtime.ModelInfo{}, sched.CostState{})); err != nil {
+			if _, err := core.New(CoreConfig(c, caps, runtime.ModelInfo{}, sched.CostState{})); err != nil {
 				t.Errorf("%s --policy %s: %v", line, policy, err)
 			}
 		}

@@ -1,4 +1,4 @@
-package daemon
+package opening
 
 import (
 	"time"
@@ -11,11 +11,13 @@ import (
 
 // The options as the configurations of other packages: the scheduler's, the core's and the engine's.
 
+func msDuration(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
+
 // Durations of steps that compute only prompts, on an engine whose steps can be aborted. Short steps take longer per
 // token (see sched.Config.SoloLimit); in long ones another client's request waits for the end of the step.
 const (
-	soloBudget = 400 * time.Millisecond
-	soloLimit  = 1500 * time.Millisecond
+	SoloBudget = 400 * time.Millisecond
+	SoloLimit  = 1500 * time.Millisecond
 )
 
 // schedulerConfig returns the scheduler's configuration for an open engine.
@@ -29,7 +31,7 @@ func schedulerConfig(c *config.Config, caps runtime.Capabilities) sched.Config {
 		ThinkMultiplier: c.Meridian.ThinkBatchMultiplier,
 	}
 	if caps.CanAbort && !caps.Seals {
-		s.SoloBudget, s.SoloLimit = max(soloBudget, 8*s.TickBudget), soloLimit
+		s.SoloBudget, s.SoloLimit = max(SoloBudget, 8*s.TickBudget), SoloLimit
 	}
 	s.EveryRows = caps.MaxEmbeddingRows
 	s.Limits[sched.Interactive].MaxQueue = c.Limits.InteractiveQueue
@@ -39,8 +41,8 @@ func schedulerConfig(c *config.Config, caps runtime.Capabilities) sched.Config {
 	return s
 }
 
-// coreConfig returns the core's configuration for an open engine.
-func coreConfig(c *config.Config, caps runtime.Capabilities, info runtime.ModelInfo,
+// CoreConfig returns the core's configuration for an open engine.
+func CoreConfig(c *config.Config, caps runtime.Capabilities, info runtime.ModelInfo,
 	cost sched.CostState) core.Config {
 	cc := core.Config{
 		Sched:     schedulerConfig(c, caps),
@@ -66,8 +68,8 @@ func encoderCells(c *config.Config, caps runtime.Capabilities) int {
 	return c.Parallel * (caps.ContextTokens + 1)
 }
 
-// engineOptions returns the options with which the engine of the model at path is opened.
-func engineOptions(c *config.Config, path string) runtime.Options {
+// EngineOptions returns the options with which the engine of the model at path is opened.
+func EngineOptions(c *config.Config, path string) runtime.Options {
 	sequences, sealBytes := c.Sequences(path)
 	layers, placed := engineLayers(c)
 	return runtime.Options{
@@ -101,8 +103,8 @@ const (
 	draftBatch     = 512 // tokens of a Decode
 )
 
-// draftOptions returns the options with which the draft model's engine is opened.
-func draftOptions(c *config.Config) runtime.Options {
+// DraftOptions returns the options with which the draft model's engine is opened.
+func DraftOptions(c *config.Config) runtime.Options {
 	layers, placed := engineLayers(c)
 	if c.Place != nil && len(placed) > 0 && c.Place.Draft != "" { // whole on one device
 		layers, placed = allLayers, []runtime.DeviceLayers{{Device: c.Place.Draft, Layers: 1}}
@@ -113,4 +115,10 @@ func draftOptions(c *config.Config) runtime.Options {
 		GPULayers: layers, Placed: placed, FlashAttn: c.FlashAttn, NoKVOffload: c.NoKVOffload,
 		MLock: c.MLock, NoMMap: c.NoMMap, NoRepack: c.NoRepack, Kernels: c.Kernels,
 	}
+}
+
+// HeadOptions returns the options with which the head of the model's file is opened.
+func HeadOptions(c *config.Config) runtime.HeadOptions {
+	return runtime.HeadOptions{ContextTokens: c.HeadContextTokens(), Batch: min(draftBatch, c.BatchSize),
+		Sequences: min(draftSequences, c.Parallel)}
 }

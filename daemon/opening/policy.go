@@ -1,4 +1,4 @@
-package daemon
+package opening
 
 import (
 	"os"
@@ -20,21 +20,14 @@ var systemFiles = []string{
 	"/sys/fs/cgroup", "/sys/kernel/mm", "/etc/localtime", "/usr/share/zoneinfo", "/dev/urandom",
 }
 
-// policy returns the sandbox policy of an engine process with this configuration, with the front as supervisor.
-func (e *engine) policy(cfg *config.Config) sandbox.Policy {
-	p := SandboxPolicy(cfg)
-	p.Supervise = func(fd int) error { return e.link.Send(LinkSupervise, 0, fd) }
-	return p
-}
-
-// SandboxPolicy returns the file and network access that an engine process with this configuration needs. Model must be
+// Policy returns the file and network access that an engine process with this configuration needs. Model must be
 // a file. It creates the folders that are missing.
-func SandboxPolicy(c *config.Config) sandbox.Policy {
+func Policy(c *config.Config) sandbox.Policy {
 	p := sandbox.Policy{Read: append([]string{}, systemFiles...), Write: []string{"/dev/null"},
 		List: []string{config.BackendDir()}}
-	p.Read = append(p.Read, modelFiles(c.Model)...)
+	p.Read = append(p.Read, ModelFiles(c.Model)...)
 	if c.DraftModel != "" {
-		p.Read = append(p.Read, modelFiles(c.DraftModel)...)
+		p.Read = append(p.Read, ModelFiles(c.DraftModel)...)
 	}
 	if file := c.Projector(); file != "" {
 		p.Read = append(p.Read, file)
@@ -81,9 +74,9 @@ func SandboxPolicy(c *config.Config) sandbox.Policy {
 	return p
 }
 
-// modelFiles returns the files of a model, in order: all parts of a split one. It lists no folder, because an engine
+// ModelFiles returns the files of a model, in order: all parts of a split one. It lists no folder, because an engine
 // process may not.
-func modelFiles(path string) []string {
+func ModelFiles(path string) []string {
 	files := []string{path}
 	prefix, no, count, split := gguf.Part(path)
 	for n := 2; split && no == 1 && n <= count; n++ {

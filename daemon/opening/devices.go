@@ -1,8 +1,9 @@
-package daemon
+package opening
 
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"github.com/uma-serve/uma-serve/daemon/config"
@@ -14,14 +15,14 @@ import (
 // errHidden is of an engine process that does not find the devices that are there without the sandbox.
 var errHidden = errors.New("the sandbox of the engine process hides the device")
 
-// hiddenDevice tells the log that the model is on the processor though devices were found before the process was
+// HiddenDevice tells the log that the model is on the processor though devices were found before the process was
 // confined. It is an error where --gpu-layers asks for one. c is the configuration that the model was opened with.
-func (s *Server) hiddenDevice(c *config.Config, caps *runtime.Capabilities) error {
+func HiddenDevice(c *config.Config, caps *runtime.Capabilities, confined bool, log *slog.Logger) error {
 	if !c.OnDevice() || caps.Devices > 1 {
 		return nil
 	}
 	name := c.Backends.Devices[0].Description
-	if e := s.parts.engine; e == nil || e.box == nil { // its log says why
+	if !confined { // its log says why
 		if c.WantsDevice() {
 			return fmt.Errorf("--gpu-layers is %s, and the engine does not compute on %s", c.GPULayersText(), name)
 		}
@@ -31,55 +32,51 @@ func (s *Server) hiddenDevice(c *config.Config, caps *runtime.Capabilities) erro
 		return fmt.Errorf("--gpu-layers is %s, and %w %s: the log has the files that were refused; --sandbox=false "+
 			"uses it, without the sandbox", c.GPULayersText(), errHidden, name)
 	}
-	s.log.Warn("no device is used: "+errHidden.Error()+"; the files that were refused are in this log, and "+
+	log.Warn("no device is used: "+errHidden.Error()+"; the files that were refused are in this log, and "+
 		"--sandbox=false uses the device, without the sandbox", "device", name)
 	return nil
 }
 
-// tellLayers logs how many layers are on devices where they are not all.
-func (s *Server) tellLayers(c *config.Config, path string) {
+// TellLayers logs how many layers are on devices where they are not all.
+func TellLayers(c *config.Config, path string, log *slog.Logger) {
 	info, err := gguf.Inspect(path)
 	if err != nil || c.Place == nil || c.GPULayers != config.AutoLayers {
 		return
 	}
 	if n, all := c.Place.Layers(), int(info.Layers)+1; n < all {
-		s.log.Warn("not all layers fit on devices: the processor computes the others", "layers", n, "of", all,
+		log.Warn("not all layers fit on devices: the processor computes the others", "layers", n, "of", all,
 			"context", c.Place.Tokens)
 	}
 }
 
-// onDevices returns what the process has in the memory of discrete devices, in bytes by device, by the engine's
+// OnDevices returns what the process has in the memory of discrete devices, in bytes by device, by the engine's
 // figures: the model with its projector, and the draft model.
-func (s *Server) onDevices() map[string]int64 {
+func OnDevices(there []runtime.Device, model, draft []runtime.DeviceMemory) map[string]int64 {
 	out := map[string]int64{}
 	count := func(list []runtime.DeviceMemory) {
 		for _, p := range list {
-			if s.discrete(p.Device) {
+			if discrete(there, p.Device) {
 				out[p.Device] += int64(p.Weights + p.KV + p.Compute + p.Projector)
 			}
 		}
 	}
-	count(s.model.Load().Caps.Placed)
-	count(s.draft.Placed())
+	count(model)
+	count(draft)
 	return out
 }
 
 // discrete reports whether a discrete device has this name.
-func (s *Server) discrete(name string) bool {
-	return slices.ContainsFunc(s.cfg.Backends.Devices, func(d runtime.Device) bool {
+func discrete(there []runtime.Device, name string) bool {
+	return slices.ContainsFunc(there, func(d runtime.Device) bool {
 		return d.Name == name && d.Kind == runtime.DeviceGPU
 	})
 }
 
-// devices returns the info report's part about devices: those that there are, and what the model has on each. The
-// processor is among them where a model is on several.
-func (s *Server) devices() (list []reports.InfoDevice) {
-	for _, d := range s.cfg.Backends.Devices {
+// Devices returns the info report's part about devices: those that there are, and what the model and the draft model
+// have on each. The processor is among them where a model is on several.
+func Devices(there []runtime.Device, model, draft []runtime.DeviceMemory) (list []reports.InfoDevice) {
+	for _, d := range there {
 		list = append(list, reports.InfoDevice{Device: d})
-	}
-	m := s.model.Load()
-	if m == nil {
-		return list
 	}
 	of := func(name string) *reports.InfoDevice {
 		for i := range list {
@@ -90,11 +87,11 @@ func (s *Server) devices() (list []reports.InfoDevice) {
 		list = append(list, reports.InfoDevice{Device: runtime.Device{Name: name, Kind: runtime.DeviceCPU}})
 		return &list[len(list)-1]
 	}
-	for _, p := range m.Caps.Placed {
+	for _, p := range model {
 		d := of(p.Device)
 		d.Weights, d.KV, d.Compute, d.Projector = p.Weights, p.KV, p.Compute, p.Projector
 	}
-	for _, p := range s.draft.Placed() {
+	for _, p := range draft {
 		of(p.Device).Draft = p.Weights + p.KV + p.Compute
 	}
 	return list
