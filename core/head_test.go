@@ -35,6 +35,29 @@ func TestHeads(t *testing.T) {
 	}
 }
 
+// TestEagles: the same with a head of a file.
+func TestEagles(t *testing.T) {
+	for name, states := range map[string]bool{"cells": false, "states": true} {
+		t.Run(name, func(t *testing.T) {
+			open := func(seed uint64) (*fake.Engine, runtime.Head) {
+				f := fake.Config{Seed: 1, Head: &fake.Head{Seed: seed, File: "eagle3"}, NoRanges: states}
+				f.ContextTokens, f.Batch, f.Sequences = 1024, 64, 24
+				eng := fake.New(f)
+				h, err := eng.OpenHead(runtime.HeadOptions{ContextTokens: 1024, Batch: 64, Sequences: 4,
+					File: &runtime.Options{ModelPath: "eagle3"}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { h.Close() })
+				return eng, h
+			}
+			eng, knows := open(1)
+			_, random := open(2)
+			headsOn(t, eng, knows, random, states)
+		})
+	}
+}
+
 // headsOn is draftsOn for heads: of a model with states only one request at a time is guessed.
 func headsOn(t *testing.T, eng runtime.Engine, knows, random runtime.Head, alone bool) {
 	if !alone {

@@ -75,20 +75,46 @@ func TestHeadsOnLlama(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer eng.Close()
-			headOfLlama(t, eng, kind)
+			headOfLlama(t, eng, eng, kind, nil)
 		})
 	}
 }
 
-func headOfLlama(t *testing.T, eng runtime.Engine, kind ggufgen.Head) {
-	h, err := eng.(runtime.Headed).OpenHead(runtime.HeadOptions{ContextTokens: 1024, Batch: 64, Sequences: 4})
+// TestEagleOnLlama: the same with an EAGLE-3 head, which has a separate file.
+func TestEagleOnLlama(t *testing.T) {
+	if !llama.Exact() {
+		t.Skip("here a row's logits depend on what is beside it: equal answers cannot be asked for")
+	}
+	for _, kind := range []ggufgen.Head{ggufgen.HeadKnows, ggufgen.HeadRandom} {
+		t.Run(string(kind), func(t *testing.T) {
+			model := ggufgen.TinyTarget(kind == ggufgen.HeadKnows)
+			var eng [2]runtime.Engine // the second never has a head
+			for i := range eng {
+				var err error
+				eng[i], err = llama.Open(runtime.Options{ModelPath: ggufgen.Cached(t, model), ContextTokens: 1024,
+					Batch: 64, MicroBatch: 64, Sequences: 24, Threads: 1, FlashAttn: "on"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer eng[i].Close()
+			}
+			headOfLlama(t, eng[0], eng[1], kind,
+				&runtime.Options{ModelPath: ggufgen.Cached(t, ggufgen.EagleOf(model, kind))})
+		})
+	}
+}
+
+// headOfLlama compares answers of eng with its head, of its file or of another, with those of plain.
+func headOfLlama(t *testing.T, eng, plain runtime.Engine, kind ggufgen.Head, file *runtime.Options) {
+	h, err := eng.(runtime.Headed).OpenHead(runtime.HeadOptions{ContextTokens: 1024, Batch: 64, Sequences: 4,
+		File: file})
 	if h == nil || err != nil {
 		t.Skipf("this build opens no head: %v", err)
 	}
 	defer h.Close()
 	for _, requests := range []int{1, 3} {
 		const tokens = 150
-		want, _, _ := answered(t, eng, nil, requests, tokens)
+		want, _, _ := answered(t, plain, nil, requests, tokens)
 		got, drafted, accepted := answered(t, eng, h, requests, tokens)
 		t.Logf("%d requests: %d of %d guesses came true", requests, accepted, drafted)
 		if !slices.EqualFunc(got, want, slices.Equal) {

@@ -11,10 +11,12 @@ import (
 	"testing"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
+	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
 
 // withHead is a configuration whose model has a head with that seed: with the model's, it guesses what the model says.
@@ -23,10 +25,30 @@ func withHead(seed uint64, cfg fake.Config) fake.Config {
 	return cfg
 }
 
+// eagleFile makes a file for EAGLE-3 heads, which is one for the fake engine alone.
+func eagleFile(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "eagle3.gguf")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// withEagle is withHead of a head with a file.
+func withEagle(t *testing.T, seed uint64, cfg fake.Config) fake.Config {
+	cfg.Head = &fake.Head{Seed: seed, File: eagleFile(t)}
+	return cfg
+}
+
 // serveHead is serve on an engine of which a Decode takes at least 5 ms, and one of its head next to nothing.
 func serveHead(t *testing.T, cfg fake.Config, args ...string) *running {
 	t.Helper()
-	r := serve(t, pacedBy(5, cfg), append([]string{"--spec-type", "draft-mtp"}, args...)...)
+	kind := []string{"--spec-type", "draft-mtp"}
+	if file := cfg.Head.File; file != "" {
+		kind = []string{"--spec-type", "draft-eagle3", "--draft-model", file}
+	}
+	r := serve(t, pacedBy(5, cfg), append(kind, args...)...)
 	t.Cleanup(func() { // before the daemon ends
 		r.nothingLeft()
 		r.inLoop(func(*loop) {
@@ -52,16 +74,23 @@ func (r *running) heads() (drafted, accepted float64) {
 // TestHeadChangesNothing: answers have the same events to the bit with and without a head, whether it knows the model
 // or has other weights, of which few guesses come true.
 func TestHeadChangesNothing(t *testing.T) {
-	t.Run("cells", func(t *testing.T) { headChangesNothing(t, false) })
-	t.Run("states", func(t *testing.T) { headChangesNothing(t, true) })
+	t.Run("cells", func(t *testing.T) { headChangesNothing(t, false, withHead) })
+	t.Run("states", func(t *testing.T) { headChangesNothing(t, true, withHead) })
 }
 
-func headChangesNothing(t *testing.T, states bool) {
+// TestEagleChangesNothing: the same with an EAGLE-3 head.
+func TestEagleChangesNothing(t *testing.T) {
+	with := func(seed uint64, cfg fake.Config) fake.Config { return withEagle(t, seed, cfg) }
+	t.Run("cells", func(t *testing.T) { headChangesNothing(t, false, with) })
+	t.Run("states", func(t *testing.T) { headChangesNothing(t, true, with) })
+}
+
+func headChangesNothing(t *testing.T, states bool, with func(uint64, fake.Config) fake.Config) {
 	config := fake.Config{Seed: 5, NoRanges: states, Scripts: []fake.Script{{
 		After: "think<|im_end|>\n<|im_start|>assistant\n",
 		Emit:  "<think>" + strings.Repeat("It may, or not; ", 12) + "</think>It is so."}}}
 	plain := serve(t, config, "--speculate", "off")
-	knows, other := serveHead(t, withHead(5, config)), serveHead(t, withHead(6, config))
+	knows, other := serveHead(t, with(5, config)), serveHead(t, with(6, config))
 	for name, edit := range draftedTexts {
 		t.Run(name, func(t *testing.T) {
 			want, wantEOS, _, _ := plain.events(edit)
@@ -94,10 +123,15 @@ func TestHeadBesideOthers(t *testing.T) {
 	config := fake.Config{Seed: 5}
 	args := []string{"--ctx-size", "320", "--parallel", "4", "--batch-size", "64"}
 	plain := serve(t, config, append([]string{"--speculate", "off"}, args...)...)
-	head := serveHead(t, withHead(5, config), args...)
-	sameAnswersAtOnce(t, plain, head)
-	if n, _ := head.heads(); n == 0 {
-		t.Error("nothing was guessed")
+	for what, cfg := range map[string]fake.Config{"of the model's file": withHead(5, config),
+		"of a file": withEagle(t, 5, config)} {
+		t.Run(what, func(t *testing.T) {
+			head := serveHead(t, cfg, args...)
+			sameAnswersAtOnce(t, plain, head)
+			if n, _ := head.heads(); n == 0 {
+				t.Error("nothing was guessed")
+			}
+		})
 	}
 }
 
@@ -124,6 +158,84 @@ func TestHeadIsReported(t *testing.T) {
 		return c.Source == "head" && c.Phase == "output" && c.Drafted == drafted && c.Accepted == accepted
 	}) {
 		t.Errorf("why says %+v", g)
+	}
+}
+
+// TestEagleIsReported: info has the head and its file, and the head of the model's file is left out.
+func TestEagleIsReported(t *testing.T) {
+	cfg := withEagle(t, 5, fake.Config{Seed: 5})
+	r := serveHead(t, cfg, "--draft-ctx-size", "1024", "--parallel", "4")
+	_, _, drafted, accepted := r.events(random)
+	r.nothingLeft()
+	in := r.info()
+	if d := in.Draft; d == nil || d.Kind != "eagle3" || d.Path != cfg.Head.File || d.ContextTokens != 1024 ||
+		d.Sequences != 4 || d.Failed || d.Bytes != 8*1024 || in.Memory.Draft != d.Bytes || in.Config.NoHead != "" {
+		t.Errorf("info: %+v, %+v, %q", in.Draft, in.Memory, in.Config.NoHead)
+	}
+	if n, m := r.heads(); int(n) != drafted || int(m) != accepted || accepted == 0 {
+		t.Errorf("the metrics count %v and %v tokens, the usage %d and %d", n, m, drafted, accepted)
+	}
+	off := serve(t, cfg, "--spec-type", "draft-eagle3", "--draft-model", cfg.Head.File, "--speculate", "off")
+	if in := off.info(); in.Draft != nil || off.engine.head != nil {
+		t.Errorf("with --speculate off, info says %+v", in.Draft)
+	}
+}
+
+// TestEagleThatDoesNotFit: the daemon does not start, and says what is wrong with which file.
+func TestEagleThatDoesNotFit(t *testing.T) {
+	file := eagleFile(t)
+	model, eagle := ggufgen.TinyTarget(false), ggufgen.EagleOf(ggufgen.TinyTarget(false), ggufgen.HeadRandom)
+	wide := eagle
+	wide.Target = &ggufgen.Target{Width: 96, All: 4, Reads: [3]int{1, 2, 3}}
+	real := ggufgen.Cached(t, model)
+	for name, c := range map[string]struct {
+		cfg         fake.Config
+		model, file string
+		kind        string
+		want        []string
+	}{
+		"no head":      {fake.Config{}, "big.gguf", file, "draft-eagle3", []string{file, "no EAGLE-3 head"}},
+		"another file": {withEagle(t, 5, fake.Config{}), "big.gguf", file, "draft-eagle3", []string{file}},
+		"no file": {fake.Config{}, real, file + "x", "draft-eagle3", []string{"--draft-model", file + "x",
+			"no such file"}},
+		"another vocabulary": {fake.Config{Head: &fake.Head{File: file, Other: true}}, "big.gguf", file,
+			"draft-eagle3", []string{file, "vocabularies differ", `token 3 is "<think>"`}},
+		"another width": {fake.Config{}, real, ggufgen.Cached(t, wide), "draft-eagle3",
+			[]string{"an embedding of 96, and the model's is 64"}},
+		"a model": {fake.Config{}, real, real, "draft-eagle3", []string{`its architecture is "llama"`}},
+		"a head as a model": {fake.Config{}, real, ggufgen.Cached(t, eagle), "draft-simple",
+			[]string{"--spec-type draft-eagle3 uses it"}},
+		"an encoder": {fake.Config{Encoder: true, Head: &fake.Head{File: file}}, "big.gguf", file, "draft-eagle3",
+			[]string{file, "the model generates nothing"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fs, cfg, _ := config.NewFlagSet()
+			if err := fs.Parse(config.NormalizeArgs([]string{"--model", c.model, "-md", c.file, "--spec-type", c.kind,
+				"--socket", filepath.Join(t.TempDir(), "s")})); err != nil {
+				t.Fatal(err)
+			}
+			if err := cfg.Load(nil); err != nil {
+				t.Fatal(err)
+			}
+			var opened []*fake.Engine
+			open := func(o runtime.Options) (runtime.Engine, error) {
+				f := c.cfg
+				f.Options = o
+				opened = append(opened, fake.New(f))
+				return opened[len(opened)-1], nil
+			}
+			err := Run(t.Context(), cfg, slog.New(slog.DiscardHandler), open)
+			for _, want := range c.want {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("%v, want %q in it", err, want)
+				}
+			}
+			for _, e := range opened {
+				if !e.Closed() {
+					t.Error("an engine was left open")
+				}
+			}
+		})
 	}
 }
 

@@ -129,12 +129,16 @@ func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) 
 		draft.Close()
 		return nil, err
 	}
-	if draft != nil {
-		if err := draft.Fit(eng, path); err != nil {
-			eng.Close()
-			draft.Close()
-			return nil, err
-		}
+	switch {
+	case s.cfg.Eagle():
+		draft, err = s.openEagle(&cfg, eng)
+	case draft != nil:
+		err = draft.Fit(eng, path)
+	}
+	if err != nil {
+		draft.Close()
+		eng.Close()
+		return nil, err
 	}
 	if head := s.openHead(eng); draft == nil {
 		draft = head

@@ -51,8 +51,10 @@ type faulty struct {
 
 // OpenHead implements runtime.Headed.
 func (f *faulty) OpenHead(o runtime.HeadOptions) (h runtime.Head, err error) {
-	f.head, err = f.Engine.OpenHead(o)
-	return f.head, err
+	if h, err = f.Engine.OpenHead(o); h != nil {
+		f.head = h
+	}
+	return h, err
 }
 
 // failStep makes the n-th step from now fail.

@@ -115,6 +115,8 @@ type ModelInfo struct {
 	Description  string `json:"description"` // llama.cpp's one-line summary, "llama 135M Q8_0"
 	Parameters   uint64 `json:"parameters"`
 	Bytes        uint64 `json:"bytes"` // tensor data
+	// SharedBytes are those of Bytes that another engine of the process holds: of a head, weights of its model.
+	SharedBytes uint64 `json:"shared_bytes,omitempty"`
 	// RepackedBytes is the size of the tensor data that the engine keeps a second time, rearranged for the processor's
 	// vector instructions: anonymous memory, which cannot be paged out to the model's file. 0 also where the engine
 	// does not report it.

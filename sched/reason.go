@@ -208,8 +208,8 @@ var reasonText = [numReasons]struct{ label, explain string }{
 	ReasonPrefillLate: {"prefill_late", "A step with a chunk of its prompt was given up, because something slowed it " +
 		"down and running answers would have missed their ITL target (--itl-target-ms); the chunk is computed again."},
 
-	ReasonDraftModel: {"draft_model", "The draft model, or the head of the model's file, drafted tokens, and their " +
-		"rows were computed with its next token."},
+	ReasonDraftModel: {"draft_model", "The draft model or the head drafted tokens, and their rows were computed with " +
+		"its next token."},
 	ReasonDraftCatchUp: {"draft_catch_up", "The draft model or the head computed tokens of its text, so that it can " +
 		"draft the next ones."},
 	ReasonDraftBehind: {"draft_behind", "The draft model or the head drafted no tokens: it does not know the " +

@@ -226,8 +226,11 @@ func infoTable(in *reports.Info) *ui.Table {
 				failed = ", which has failed and is not used any more"
 			}
 			what, name := "draft model", clean(d.Name)+" ("+clean(d.Description)+")"
-			if d.Kind == "head" {
+			switch d.Kind {
+			case "head":
 				what, name = "head", "a layer of the model's file (MTP) drafts"
+			case "eagle3":
+				what = "EAGLE-3 head"
 			}
 			t.Row(what, "%s, %s cells for %s requests at once, %s%s", name, ui.Count(d.ContextTokens),
 				ui.Count(d.Sequences), ui.Bytes(uint64(max(d.Bytes, 0))), failed)

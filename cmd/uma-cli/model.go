@@ -135,12 +135,18 @@ func inspectDraft(model *gguf.Info, path string, tokens int64, repack bool) (*dr
 	if repack {
 		r = info.Repacked(gguf.ThisProcessor())
 	}
-	if info.TrainContext >= gguf.MinContext {
+	if info.TrainContext >= gguf.MinContext && info.Eagle == nil {
 		tokens = min(tokens, info.TrainContext)
 	}
 	need, err := info.Need(tokens, "f16", "f16", r)
 	d := &draftFacts{Path: path, Name: info.Name, Tokens: tokens, TotalBytes: int64(need.Total())}
+	var fits error
+	if info.Eagle != nil {
+		fits = info.DraftsFor(model)
+	}
 	switch diff := int64(info.VocabSize) - int64(model.VocabSize); {
+	case fits != nil:
+		d.Differs = fits.Error()
 	case max(diff, -diff) > runtime.VocabSlack:
 		d.Differs = fmt.Sprintf("it has %s tokens, the model %s", ui.Count(info.VocabSize), ui.Count(model.VocabSize))
 	case info.Tokenizer != model.Tokenizer:
@@ -255,6 +261,10 @@ func architectureNotes(in *gguf.Info) string {
 	}
 	if in.HeadLayers > 0 {
 		notes += ", a head: its last layer drafts"
+	}
+	if e := in.Eagle; e != nil {
+		notes += fmt.Sprintf(", an EAGLE-3 head for models with an embedding of %d (--spec-type draft-eagle3)",
+			e.Width)
 	}
 	if in.Recurrent {
 		notes += ", recurrent: parts of its memory cannot be shared or dropped"

@@ -56,6 +56,39 @@ func TestSpeculateOption(t *testing.T) {
 	}
 }
 
+// TestSpecType: the kinds, and what they want of --draft-model.
+func TestSpecType(t *testing.T) {
+	for _, c := range []struct {
+		kinds, file, wrong string
+		want               draftKinds
+		eagle              bool
+	}{
+		{kinds: "auto", want: draftKinds{model: true}},
+		{kinds: "draft-mtp,draft-simple", file: "f", want: draftKinds{head: true, model: true}},
+		{kinds: "ngram-simple"},
+		{kinds: "none", want: draftKinds{none: true}},
+		{kinds: "draft-eagle3", file: "f", want: draftKinds{eagle: true}, eagle: true},
+		{kinds: "draft-eagle3,draft-mtp", file: "f", want: draftKinds{eagle: true, head: true}, eagle: true},
+		{kinds: "draft-eagle3", wrong: "--draft-model must name the file"},
+		{kinds: "draft-eagle3,draft-simple", file: "f", wrong: "leave one of them out"},
+		{kinds: "none,draft-mtp", wrong: "--spec-type is"},
+		{kinds: "draft-dflash", file: "f", wrong: "draft-eagle3"},
+	} {
+		cfg := &Config{Speculate: "auto", SpecType: c.kinds, DraftModel: c.file}
+		k, err := cfg.drafts()
+		if (err == nil) != (c.wrong == "") || err != nil && !strings.Contains(err.Error(), c.wrong) {
+			t.Errorf("%s with %q: %v, want %q", c.kinds, c.file, err, c.wrong)
+		}
+		if err == nil && (k != c.want || cfg.Eagle() != c.eagle) {
+			t.Errorf("%s with %q: %+v, a head in a file %v", c.kinds, c.file, k, cfg.Eagle())
+		}
+		cfg.Speculate = "off"
+		if cfg.Eagle() {
+			t.Errorf("%s: a head is used with --speculate off", c.kinds)
+		}
+	}
+}
+
 // TestSyntheticRates: a rate of steps becomes the chance of a draft behind those that were taken.
 func TestSyntheticRates(t *testing.T) {
 	for text, want := range map[string][]float64{"": nil, "0.5": {0.5}, "0.8,0.4,0.4,0,0": {0.8, 0.5, 1, 0, 0},

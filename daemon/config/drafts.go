@@ -16,6 +16,7 @@ const (
 	specNone  = "none"
 	specModel = "draft-simple" // --draft-model
 	specHead  = "draft-mtp"    // the head of the model's file
+	specEagle = "draft-eagle3" // an EAGLE-3 head, the file of --draft-model
 )
 
 // specTexts are llama-server's names of drafts from texts, of which there is one kind here.
@@ -25,27 +26,45 @@ var specTexts = []string{"ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-
 // text when it begins to guess.
 const HeadStates = 128
 
+// draftKinds are the kinds of drafts that --spec-type names.
+type draftKinds struct{ model, head, eagle, none bool }
+
 // drafts parses --spec-type.
-func (c *Config) drafts() (model, head, none bool, err error) {
+func (c *Config) drafts() (k draftKinds, err error) {
 	if c.SpecType == specAuto {
-		return true, false, false, nil // what a head costs whose guesses are wrong is not known well enough: docs/lab
+		return draftKinds{model: true}, nil // what a head costs whose guesses are wrong is not known well: docs/lab
 	}
 	kinds := strings.Split(c.SpecType, ",")
 	for _, kind := range kinds {
 		switch {
 		case kind == specModel:
-			model = true
+			k.model = true
 		case kind == specHead:
-			head = true
+			k.head = true
+		case kind == specEagle:
+			k.eagle = true
 		case kind == specNone && len(kinds) == 1:
-			none = true
+			k.none = true
 		case slices.Contains(specTexts, kind):
 		default:
-			return false, false, false, fmt.Errorf("--spec-type is %q; it must be %s, %s or a list of %s, %s and %s "+
-				"with commas between them", c.SpecType, specAuto, specNone, specHead, specModel, specTexts[0])
+			return draftKinds{}, fmt.Errorf("--spec-type is %q; it must be %s, %s or a list of %s, %s, %s and %s with "+
+				"commas between them", c.SpecType, specAuto, specNone, specHead, specEagle, specModel, specTexts[0])
 		}
 	}
-	return model, head, none, nil
+	switch {
+	case k.eagle && k.model:
+		err = fmt.Errorf("--spec-type has %s and %s, and --draft-model names one file: leave one of them out",
+			specEagle, specModel)
+	case k.eagle && c.DraftModel == "" && len(c.Models) == 0:
+		err = fmt.Errorf("--spec-type is %s: --draft-model must name the file of the head", c.SpecType)
+	}
+	return k, err
+}
+
+// Eagle reports whether --draft-model is the file of an EAGLE-3 head that is used.
+func (c *Config) Eagle() bool {
+	k, err := c.drafts()
+	return err == nil && k.eagle && c.DraftModel != "" && c.NoDrafts() == ""
 }
 
 // SyntheticRates returns the chances of --spec-synth-rates that a drafted token is taken if those before it were, as
@@ -71,13 +90,13 @@ func (c *Config) SyntheticRates() (chances []float64, err error) {
 	return chances, nil
 }
 
-// NoDraft returns the reason why the options leave a draft model unused, "" if it is used.
+// NoDraft returns the reason why the options leave --draft-model unused, "" if it is used.
 func (c *Config) NoDraft() string {
-	model, _, _, err := c.drafts()
+	k, err := c.drafts()
 	switch off := c.NoDrafts(); {
 	case off != "":
 		return off
-	case err == nil && !model:
+	case err == nil && !k.model && !k.eagle:
 		return "--spec-type leaves it out"
 	}
 	return ""
@@ -85,7 +104,7 @@ func (c *Config) NoDraft() string {
 
 // NoHead returns the reason why the options leave the head of a model's file unused, "" if it is used.
 func (c *Config) NoHead() string {
-	_, head, _, err := c.drafts()
+	k, err := c.drafts()
 	switch off := c.NoDrafts(); {
 	case off != "":
 		return off
@@ -93,7 +112,7 @@ func (c *Config) NoHead() string {
 		return "--draft-model makes the drafts"
 	case c.SpecType == specAuto:
 		return "--spec-type draft-mtp uses it"
-	case err == nil && !head:
+	case err == nil && !k.head:
 		return "--spec-type leaves it out"
 	}
 	return ""
@@ -104,7 +123,7 @@ func (c *Config) NoDrafts() string {
 	if n, err := c.speculation(); err == nil && n == 0 {
 		return "--speculate is off"
 	}
-	if _, _, none, err := c.drafts(); err == nil && none {
+	if k, err := c.drafts(); err == nil && k.none {
 		return "--spec-type is none"
 	}
 	return ""
@@ -119,7 +138,12 @@ func (c *Config) HeadContextTokens() int {
 }
 
 // headBytes returns the memory that the head of a model takes beside its weights: cells, and the states of requests.
+// The cells of an EAGLE-3 head are draftNeed's, and the engine keeps the states of a whole batch.
 func (c *Config) headBytes(info *gguf.Info) int64 {
+	const widest = 1 << 20 // of a state, whatever a header claims
+	if c.Eagle() {
+		return (int64(c.Parallel)*HeadStates + int64(c.BatchSize)) * 4 * gguf.EagleLayers * min(info.Embedding, widest)
+	}
 	if info.HeadLayers == 0 || c.NoHead() != "" {
 		return 0
 	}
@@ -127,7 +151,6 @@ func (c *Config) headBytes(info *gguf.Info) int64 {
 	if err != nil {
 		return 0 // an error of the model's own cells
 	}
-	const widest = 1 << 20 // of a state, whatever a header claims
 	return per/(info.Layers-info.HeadLayers)*info.HeadLayers*int64(c.HeadContextTokens()) +
 		int64(c.Parallel)*HeadStates*4*min(info.Embedding, widest)
 }

@@ -46,10 +46,10 @@ func (c *Config) ContextTokens(path string) int {
 	return c.CtxSize
 }
 
-// DraftContextTokens returns the context size to open the draft model with.
+// DraftContextTokens returns the context size to open the draft model with, or the head in its place.
 func (c *Config) DraftContextTokens() int {
 	n := c.HeadContextTokens()
-	if info, err := gguf.Inspect(c.DraftModel); err == nil && info.TrainContext >= minCtxSize {
+	if info, err := gguf.Inspect(c.DraftModel); err == nil && info.TrainContext >= minCtxSize && info.Eagle == nil {
 		n = min(n, int(info.TrainContext))
 	}
 	return n

@@ -108,6 +108,28 @@ func TestDraftModelIsCounted(t *testing.T) {
 	}
 }
 
+// TestEagleIsCounted: so is an EAGLE-3 head, with the states that it reads.
+func TestEagleIsCounted(t *testing.T) {
+	model := ggufgen.TinyTarget(false)
+	head := ggufgen.Cached(t, ggufgen.EagleOf(model, ggufgen.HeadRandom))
+	c, err := load(t, []string{"-m", ggufgen.Cached(t, model), "--draft-model", head, "--spec-type", "draft-eagle3",
+		"--ctx-size", "1024", "--gpu-layers", "0", "--cache-ram", "0", "--parallel", "3", "--batch-size", "64"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	alone := *c
+	alone.DraftModel, alone.SpecType = "", "auto"
+	with, err1 := c.Demand()
+	without, err2 := alone.Demand()
+	need := c.draftNeed(c.processor())
+	states := int64((3*HeadStates + 64) * 3 * model.Embedding * 4)
+	total := func(d *Demand) int64 { return d.Private(d.Most) + d.Weights() }
+	if err1 != nil || err2 != nil || need.Weights == 0 || need.KV == 0 || c.DraftContextTokens() != 1024 ||
+		total(&with)-total(&without) != int64(need.Total())+states {
+		t.Errorf("%+v with the head, %+v without; it needs %+v and %d; %v, %v", with, without, need, states, err1, err2)
+	}
+}
+
 // TestModelsOwnContext: without --ctx-size a model starts with what it was trained on, the built-in one with 2,048.
 func TestModelsOwnContext(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())

@@ -205,6 +205,28 @@ think = "on"
 	}
 }
 
+// TestEagleOfATable: --spec-type draft-eagle3 of all models is for those with a file of a head.
+func TestEagleOfATable(t *testing.T) {
+	file := write(t, "spec-type = \"draft-eagle3\"\n[models.a]\nmodel = \"/a\"\ndraft-model = \"head\"\n"+
+		"[models.b]\nmodel = \"/b\"\n")
+	cfg, err := load(t, []string{"--config", file, "-m", "a"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []bool{true, false} {
+		if m, err := cfg.ForModel(&cfg.Models[i]); err != nil || m.Eagle() != want {
+			t.Errorf("%s: %v, with a head %v", cfg.Models[i].Name, err, m.Eagle())
+		}
+	}
+	if m, err := cfg.ForFound("found", "/found"); err != nil || m.Eagle() {
+		t.Errorf("a found model: %v, with a head %v", err, m.Eagle())
+	}
+	if _, err := load(t, []string{"-m", "/a", "--spec-type", "draft-eagle3"}, nil); err == nil ||
+		!strings.Contains(err.Error(), "--draft-model") {
+		t.Errorf("without a file: %v", err)
+	}
+}
+
 // TestDraftModelOfATable: --draft-model is the default model's; a table sets that of its model.
 func TestDraftModelOfATable(t *testing.T) {
 	file := write(t, "draft-model = \"global\"\n[models.a]\nmodel = \"/a\"\n[models.b]\nmodel = \"/b\"\n"+

@@ -90,7 +90,7 @@ func (c *Config) Validate() error {
 	bad(c.Limits.BackgroundQueue == 0 || c.Policy != "stock" && c.Policy != "meridian_static", "--limits has "+
 		"background_queue, which --policy %s could not keep: it knows no classes; leave it out", c.Policy)
 	_, errSpeculate := c.speculation()
-	_, _, _, errDrafts := c.drafts()
+	_, errDrafts := c.drafts()
 	_, errRates := c.SyntheticRates()
 	errs = append(errs, errSpeculate, errDrafts, errRates)
 	if c.ChatTemplate != "" {

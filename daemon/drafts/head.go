@@ -1,6 +1,7 @@
 package drafts
 
 import (
+	"fmt"
 	"log/slog"
 
 	"github.com/uma-serve/uma-serve/core"
@@ -9,7 +10,8 @@ import (
 
 // headOf is the part of a Model that a head needs.
 type headOf struct {
-	head   runtime.Head   // nil: it is a draft model with a file
+	head   runtime.Head   // nil: it is a draft model
+	file   bool           // the head has a separate file (EAGLE-3)
 	model  runtime.Headed // the engine whose head it is
 	states int            // newest rows of a request whose states are kept
 	free   [][]float32    // of States that were dropped
@@ -20,19 +22,35 @@ type headOf struct {
 type States struct{ rows []float32 }
 
 // OpenHead opens the head of eng's model and keeps the states of so many newest rows of each request; nil where the
-// file has none. The error says why it cannot be used.
+// model's file has none. The error says why it cannot be used.
 func OpenHead(eng runtime.Engine, o runtime.HeadOptions, states int, log *slog.Logger) (*Model, error) {
 	of, ok := eng.(runtime.Headed)
-	if !ok || eng.Model().Encoder {
+	switch {
+	case o.File != nil && eng.Model().Encoder:
+		return nil, fmt.Errorf("--draft-model: the EAGLE-3 head %s: the model generates nothing", o.File.ModelPath)
+	case o.File != nil && !ok:
+		return nil, fmt.Errorf("--draft-model: the EAGLE-3 head %s: this build has no heads (docs/engines.md)",
+			o.File.ModelPath)
+	case !ok || eng.Model().Encoder:
 		return nil, nil
 	}
 	head, err := of.OpenHead(o)
+	if err != nil && o.File != nil {
+		return nil, fmt.Errorf("--draft-model: the EAGLE-3 head: %w", err)
+	}
 	if err != nil || head == nil {
 		return nil, err
 	}
 	m := newModel(head, eng.Model().Path, log)
 	m.shared, m.cost = eng.Model().VocabSize, relativeCost(head, eng)
 	m.headOf = headOf{head: head, model: of, states: states}
+	if o.File != nil {
+		m.path, m.file = o.File.ModelPath, true
+		if err := m.sameVocab(eng, eng.Model().Path); err != nil {
+			head.Close()
+			return nil, err
+		}
+	}
 	return m, nil
 }
 

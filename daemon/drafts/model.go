@@ -50,12 +50,16 @@ func Open(open func(runtime.Options) (runtime.Engine, error), o runtime.Options,
 
 // Fit checks that m can draft for the model of eng, whose file is path.
 func (m *Model) Fit(eng runtime.Engine, path string) error {
-	n, err := runtime.SameVocab(eng.Vocab(), m.eng.Vocab(), path, m.path)
-	if err != nil {
+	m.cost = relativeCost(m.eng, eng)
+	return m.sameVocab(eng, path)
+}
+
+// sameVocab sets the number of shared tokens.
+func (m *Model) sameVocab(eng runtime.Engine, path string) (err error) {
+	if m.shared, err = runtime.SameVocab(eng.Vocab(), m.eng.Vocab(), path, m.path); err != nil {
 		return fmt.Errorf("--draft-model: %s cannot draft tokens for %s, as their vocabularies differ: %w", m.path,
 			path, err)
 	}
-	m.shared, m.cost = n, relativeCost(m.eng, eng)
 	return nil
 }
 
@@ -135,23 +139,19 @@ func (m *Model) Close() {
 	}
 }
 
-// Bytes returns the memory of m in bytes: weights, their repacked copy and KV cells; of a head its KV cells alone, as
-// its weights are the model's.
+// Bytes returns the memory of m in bytes: weights that are not the model's, their repacked copy and KV cells.
 func (m *Model) Bytes() int64 {
 	if m == nil {
 		return 0
 	}
 	in := m.eng.Model()
-	cells := int64(in.KVBytesPerToken) * int64(m.eng.Capabilities().ContextTokens)
-	if m.head != nil {
-		return cells
-	}
-	return int64(in.Bytes+in.RepackedBytes) + cells
+	return int64(in.Bytes-in.SharedBytes+in.RepackedBytes) +
+		int64(in.KVBytesPerToken)*int64(m.eng.Capabilities().ContextTokens)
 }
 
-// Placed returns the memory of the draft model on each device; nil for a head, which lies with its model.
+// Placed returns the memory of the draft model on each device; nil for a head of the model's file, which lies with it.
 func (m *Model) Placed() []runtime.DeviceMemory {
-	if m == nil || m.head != nil {
+	if m == nil || m.head != nil && !m.file {
 		return nil
 	}
 	return m.eng.Capabilities().Placed
@@ -163,7 +163,10 @@ func (m *Model) Info() *reports.InfoDraft {
 		return nil
 	}
 	kind := "model"
-	if m.head != nil {
+	switch {
+	case m.file:
+		kind = "eagle3"
+	case m.head != nil:
 		kind = "head"
 	}
 	in, c := m.eng.Model(), m.eng.Capabilities()
@@ -179,7 +182,10 @@ func (m *Model) Log(none string) {
 		m.log.Warn("the draft model is of no use", "file", m.path, "reason", none)
 	default:
 		what := "draft model"
-		if m.head != nil {
+		switch {
+		case m.file:
+			what = "an EAGLE-3 head drafts"
+		case m.head != nil:
 			what = "the head of the model's file drafts"
 		}
 		m.log.Info(what, "file", m.path, "n_ctx", m.eng.Capabilities().ContextTokens, "weights",

@@ -92,8 +92,9 @@ type Info struct {
 	// the output matrix, which they share with the model.
 	HeadLayers    int64  `json:"head_layers,omitempty"`
 	HeadBytes     uint64 `json:"head_bytes,omitempty"`
-	SlidingWindow int64  `json:"sliding_window"` // tokens, 0 = none
-	Recurrent     bool   `json:"recurrent"`      // some layers keep a state instead of KV cells
+	Eagle         *Eagle `json:"eagle,omitempty"` // the file is an EAGLE-3 head
+	SlidingWindow int64  `json:"sliding_window"`  // tokens, 0 = none
+	Recurrent     bool   `json:"recurrent"`       // some layers keep a state instead of KV cells
 	// StateBytes is the size of what those layers keep of a sequence, whatever its length is.
 	StateBytes int64   `json:"state_bytes,omitempty"`
 	Encoder    bool    `json:"encoder"` // it reads texts whole, has no KV cells and generates nothing
@@ -116,6 +117,7 @@ type Info struct {
 	attentionLayers int64        // layers that keep KV cells, when KVHeads has one entry
 	matrices        []tensorInfo // that Repacked looks at
 	placed          Placed       // result of Placed
+	output          uint64       // result of OutputBytes
 }
 
 // header is a decoded header.
@@ -328,7 +330,9 @@ func (h *header) info() (Info, error) {
 	info.FeedForward = h.ints(arch + "feed_forward_length")
 	info.Experts, info.ExpertsUsed = h.int(arch+"expert_count"), h.int(arch+"expert_used_count")
 	info.SlidingWindow = h.int(arch + "attention.sliding_window")
-	info.HeadLayers, info.HeadBytes = h.head(h.int(arch+"nextn_predict_layers"), info.Layers)
+	info.output = h.outputBytes()
+	info.HeadLayers, info.HeadBytes = h.head(h.int(arch+"nextn_predict_layers"), info.Layers, info.output)
+	info.Eagle = h.eagle(info.Architecture)
 	info.RopeBase, _ = h.kv[arch+"rope.freq_base"].(float64)
 	for key := range h.kv {
 		if strings.HasPrefix(key, arch+"ssm.") || strings.HasPrefix(key, arch+"wkv.") {

@@ -7,21 +7,24 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// RunHead tests the head of the models that open opens, whose file must have one that is used.
-func RunHead(t *testing.T, open Open) {
-	o := runtime.Options{ContextTokens: 512, Batch: 128, MicroBatch: 32, Sequences: 8, Head: true}
-	e := open(t, o)
+// RunHead tests the head of the models that open opens, which must be used: of the model's file, or of another one.
+func RunHead(t *testing.T, open Open, file *runtime.Options) {
+	o := runtime.Options{ContextTokens: 512, Batch: 128, MicroBatch: 32, Sequences: 8, Head: file == nil}
+	first := open(t, o)
+	defer first.Close()
+	e := open(t, o) // without a head its logits are to be the same
 	defer e.Close()
-	h, err := e.(runtime.Headed).OpenHead(runtime.HeadOptions{ContextTokens: 256, Batch: 32, Sequences: 4})
+	h, err := e.(runtime.Headed).OpenHead(runtime.HeadOptions{ContextTokens: 256, Batch: 32, Sequences: 4, File: file})
 	if err != nil || h == nil {
 		t.Fatalf("the head: %v, %v", h, err)
 	}
-	h.Close()
-	heads(t, &subject{T: t, Engine: e, o: o})
+	defer h.Close()
+	alone := &subject{T: t, Engine: first, o: o}
+	text := alone.tokens(3, 12)
+	states(t, &subject{T: t, Engine: e, o: o}, h, alone.decode(0, 0, text...))
 }
 
-// heads tests the head of an engine's model, if it has one: states are kept of all rows and change no logits, and the
-// head's rows depend on what they follow alone, whatever its batches were.
+// heads tests the head of an engine's model, if it has one in its file.
 func heads(t *testing.T, s *subject) {
 	e, ok := s.Engine.(runtime.Headed)
 	if !ok {
@@ -35,20 +38,31 @@ func heads(t *testing.T, s *subject) {
 		t.Skip("the model has no head")
 	}
 	defer h.Close()
+	states(t, s, h, nil)
+}
+
+// states tests a model with its head: states are kept of all rows and change no logits, and the head's rows depend on
+// what they follow alone, whatever its batches were. alone are the logits of a model without the head behind the first
+// tokens; nil: they are not known.
+func states(t *testing.T, s *subject, h runtime.Head, alone []float32) {
+	e := s.Engine.(runtime.Headed)
 	const n = 12
 	text := s.tokens(3, n+1)
 	plain := s.decode(0, 0, text[:n]...)
+	if alone != nil {
+		s.near("beside a head", alone, plain)
+	}
 	if e.State(n-1) != nil {
 		t.Error("a state was kept before KeepStates")
 	}
 	e.KeepStates(true)
-	var states [][]float32 // of the rows, in batches of several sizes
+	var kept [][]float32 // of the rows, in batches of several sizes
 	keep := func(seq runtime.Seq, from, to int) []float32 {
 		logits := s.decode(seq, from, text[from:to]...)
 		for i := range to - from {
-			states = append(states, slices.Clone(e.State(i)))
-			if len(states[from+i]) != h.StateWidth() || h.StateWidth() == 0 {
-				t.Fatalf("the state of row %d has %d numbers, want %d", i, len(states[from+i]), h.StateWidth())
+			kept = append(kept, slices.Clone(e.State(i)))
+			if len(kept[from+i]) != h.StateWidth() || h.StateWidth() == 0 {
+				t.Fatalf("the state of row %d has %d numbers, want %d", i, len(kept[from+i]), h.StateWidth())
 			}
 		}
 		return logits
@@ -71,7 +85,7 @@ func heads(t *testing.T, s *subject) {
 		h.Batch().Reset()
 		row := hs.add(seq, from, text[from:to]...)
 		for i := from; i < to; i++ {
-			h.Follow(i-from, states[i-1])
+			h.Follow(i-from, kept[i-1])
 		}
 		hs.mustDecode()
 		if from < to-1 && h.State(0) != nil {
@@ -104,6 +118,6 @@ func heads(t *testing.T, s *subject) {
 	if !h.SeqRemove(0, n, -1) {
 		t.Fatal("a guess could not be removed")
 	}
-	hs.differ("behind another state", next, guess(0, n, text[n], states[1]))
+	hs.differ("behind another state", next, guess(0, n, text[n], kept[1]))
 	hs.empty(0, 1)
 }

@@ -60,7 +60,7 @@ type Config struct {
 	Ranking   *runtime.Ranking // how the model ranks; nil: it does not
 
 	Images *Images // nil: the model reads no images
-	Head   *Head   // nil: the file has no head
+	Head   *Head   // nil: there is no head
 
 	Devices uint32 // what Capabilities.Devices says; 0 = 1
 

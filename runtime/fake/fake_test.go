@@ -33,6 +33,13 @@ func TestContract(t *testing.T) {
 	}
 }
 
+// TestHeadOfAFile: the contract with a head that has a file.
+func TestHeadOfAFile(t *testing.T) {
+	enginetest.RunHead(t, func(t *testing.T, o runtime.Options) runtime.Engine {
+		return fake.New(fake.Config{Options: o, Seed: 1, Head: &fake.Head{Seed: 1, File: "eagle3"}})
+	}, &runtime.Options{ModelPath: "eagle3"})
+}
+
 func TestAdapters(t *testing.T) {
 	var paths []string
 	for _, text := range []string{"GGUF one", "GGUF two"} {

@@ -14,10 +14,18 @@ type Head struct {
 	Seed    uint64
 	Refused string // why OpenHead opens none; "" = it does
 	Cost    Cost
+	// File is the path of a file that has the head (EAGLE-3); "" = the model's file has it.
+	File string
+	// Other: the head of the file has another vocabulary.
+	Other bool
 }
 
-// stateWidth is the length of a state: the content hash up to a row, 16 bits a number.
-const stateWidth = 4
+// stateWidth is the length of a state: the content hash up to a row, 16 bits a number. A model whose head has a file
+// has it once for each layer that the head reads, with other bits turned round.
+const (
+	stateWidth = 4
+	layersRead = 3
+)
 
 var (
 	_ runtime.Headed = (*Engine)(nil)
@@ -27,6 +35,7 @@ var (
 // headState is the part of an engine that its head, or it as a head, needs.
 type headState struct {
 	keepsStates bool
+	layers      int       // that a state has; of a head, that of its model's rows
 	sums        []uint64  // by row of the last Decode: its content hash, where states are kept
 	states      []float32 // of sums
 	follow      []uint64  // of a head: by row, the content hash that it follows; nil: it is a model
@@ -41,17 +50,26 @@ type headEngine struct {
 func (e *Engine) OpenHead(o runtime.HeadOptions) (runtime.Head, error) {
 	h := e.cfg.Head
 	switch {
-	case h == nil:
+	case o.File != nil && (h == nil || o.File.ModelPath != h.File):
+		return nil, fmt.Errorf("%w: %s: it is no EAGLE-3 head", runtime.ErrModel, o.File.ModelPath)
+	case o.File != nil && e.decodes > 0:
+		panic("fake: OpenHead with a file behind a Decode")
+	case h == nil, o.File == nil && h.File != "":
 		return nil, nil
 	case h.Refused != "":
 		return nil, errors.New(h.Refused)
-	case !e.cfg.Options.Head:
+	case o.File == nil && !e.cfg.Options.Head:
 		return nil, errors.New("the model was loaded without it")
 	}
 	cfg := Config{Seed: h.Seed, Cost: h.Cost, Advance: e.cfg.Advance, Markers: e.cfg.Markers,
-		SpelledTags: e.cfg.SpelledTags}
+		SpelledTags: e.cfg.SpelledTags != h.Other}
 	cfg.ModelPath, cfg.ContextTokens, cfg.Batch, cfg.Sequences = e.info.Path, o.ContextTokens, o.Batch, o.Sequences
+	e.layers = 1
+	if o.File != nil {
+		cfg.ModelPath, e.layers = h.File, layersRead
+	}
 	out := New(cfg)
+	out.layers = e.layers
 	out.follow = make([]uint64, cap(out.batch.Token))
 	return &headEngine{out}, nil
 }
@@ -60,30 +78,42 @@ func (e *Engine) OpenHead(o runtime.HeadOptions) (runtime.Head, error) {
 func (e *Engine) KeepStates(on bool) { e.keepsStates = on }
 
 // State implements runtime.Headed.
-func (e *Engine) State(i int) []float32 {
+func (e *Engine) State(i int) []float32 { return e.state(i, max(1, e.layers)) }
+
+func (e *Engine) state(i, layers int) []float32 {
 	if i < 0 || i >= len(e.sums) {
 		return nil
 	}
-	if need := (i + 1) * stateWidth; len(e.states) < need {
-		e.states = make([]float32, cap(e.batch.Token)*stateWidth)
+	width := layers * stateWidth
+	if need := (i + 1) * width; len(e.states) < need {
+		e.states = make([]float32, cap(e.batch.Token)*width)
 	}
-	row := e.states[i*stateWidth : (i+1)*stateWidth : (i+1)*stateWidth]
+	row := e.states[i*width : (i+1)*width : (i+1)*width]
 	for k := range row {
-		row[k] = float32(e.sums[i] >> (16 * k) & 0xffff)
+		row[k] = float32((e.sums[i]>>(16*(k%stateWidth)) ^ turned(k/stateWidth)) & 0xffff)
 	}
 	return row
 }
 
+// turned are the bits of a state's numbers that are turned round in its part of a layer.
+func turned(layer int) uint64 { return uint64(layer) * 0x5a3c }
+
 // Follow implements runtime.Head.
 func (h *headEngine) Follow(i int, state []float32) {
-	if len(state) != stateWidth || i >= h.batch.Len() {
-		panic(fmt.Sprintf("fake: row %d of %d follows a state of %d numbers, want %d", i, h.batch.Len(), len(state),
-			stateWidth))
+	if len(state) != stateWidth && len(state) != h.StateWidth() || i >= h.batch.Len() {
+		panic(fmt.Sprintf("fake: row %d of %d follows a state of %d numbers, want %d or %d", i, h.batch.Len(),
+			len(state), stateWidth, h.StateWidth()))
 	}
-	h.follow[i] = 0
+	var sums [layersRead]uint64
 	for k, x := range state {
-		h.follow[i] |= uint64(x) << (16 * k)
+		sums[k/stateWidth] |= (uint64(x) ^ turned(k/stateWidth)) << (16 * (k % stateWidth))
 	}
+	for _, sum := range sums[:len(state)/stateWidth] {
+		if sum != sums[0] {
+			panic(fmt.Sprintf("fake: row %d follows a state of several rows", i))
+		}
+	}
+	h.follow[i] = sums[0]
 }
 
 // State implements runtime.Head.
@@ -91,11 +121,11 @@ func (h *headEngine) State(i int) []float32 {
 	if !h.has(i, runtime.RowLogits) {
 		return nil
 	}
-	return h.Engine.State(i)
+	return h.state(i, 1)
 }
 
 // StateWidth implements runtime.Head.
-func (h *headEngine) StateWidth() int { return stateWidth }
+func (h *headEngine) StateWidth() int { return h.layers * stateWidth }
 
 // content returns the content hash of row i, whose sequence has that of sum with it.
 func (e *Engine) content(i int, c *cell, sum uint64) uint64 {

@@ -57,6 +57,8 @@ const (
 	// GLM4MoE is Llama with norms in other places; here its layers are dense. A layer more, with an expert, may be its
 	// head (Config.Head).
 	GLM4MoE Arch = "glm4moe"
+	// Eagle3 is a head in a separate file, for a model whose shape is Config.Target, see eagle.go.
+	Eagle3 Arch = "eagle3"
 	// Bert and NomicBert only read: every row sees the whole text, and there is no KV memory. Bert has learned
 	// positions and GELU, NomicBert rotary positions and SwiGLU.
 	Bert      Arch = "bert"
@@ -94,6 +96,10 @@ type Config struct {
 	// Experts is the number of experts in each layer's feed-forward part, of which a row takes two; 0 = none. Llama
 	// only.
 	Experts int `json:"experts,omitempty"`
+	// Still has the layers compute as always and add nothing, so that what the model says depends on the newest token
+	// alone; Llama only.
+	Still  bool    `json:"still,omitempty"`
+	Target *Target `json:"target,omitempty"` // Eagle3 only
 	// Images puts the markers of images into the vocabulary, see projector.go.
 	Images bool `json:"images,omitempty"`
 	// Pooling is the file's pooling kind: none, mean, cls, last or rank; "" = the file has none.
@@ -200,6 +206,9 @@ func Presets() map[string]Config {
 		"tiny-learned": TinyLearned(), "tiny-vision": TinyVision(),
 		"tiny-head": TinyHead(HeadRandom), "bench-head": BenchHead(HeadRandom),
 		"bench-head-knows": BenchHead(HeadKnows),
+		"tiny-target":      TinyTarget(false), "tiny-eagle3": EagleOf(TinyTarget(false), HeadRandom),
+		"bench-target": BenchTarget(), "bench-eagle3": EagleOf(BenchTarget(), HeadRandom),
+		"bench-eagle3-knows": EagleOf(BenchTarget(), HeadKnows),
 	}
 }
 
@@ -239,7 +248,7 @@ func (c Config) Validate() error {
 		return bad("Type", fmt.Sprintf("%q", c.Type), TypeNames())
 	}
 	switch c.Arch {
-	case Llama, Maincoder, GLM4MoE:
+	case Llama, Maincoder, GLM4MoE, Eagle3:
 		if c.Window != 0 {
 			return bad("Window", c.Window, "0: only gemma2 has sliding-window layers")
 		}
@@ -280,7 +289,8 @@ func (c Config) Validate() error {
 			return bad("Pooling", `"rank"`, "another: llama.cpp reads no classifier of a nomic-bert")
 		}
 	default:
-		return bad("Arch", fmt.Sprintf("%q", c.Arch), "llama, gemma2, maincoder, glm4moe, gpt2, bert or nomic-bert")
+		return bad("Arch", fmt.Sprintf("%q", c.Arch), "llama, gemma2, maincoder, glm4moe, eagle3, gpt2, bert or "+
+			"nomic-bert")
 	}
 	if c.Pooling != "" && !slices.Contains(poolings, c.Pooling) {
 		return bad("Pooling", fmt.Sprintf("%q", c.Pooling), `"" or one of `+strings.Join(poolings, ", "))

@@ -46,7 +46,8 @@ func apart(t *testing.T, data []byte) (map[string]any, []gguffile.Tensor) {
 func TestWriteIsReadBack(t *testing.T) {
 	for name, base := range map[string]Config{"tiny": Tiny(), "tiny-swa": TinySWA(), "tiny-wide": TinyWide(),
 		"tiny-experts": TinyExperts(), "tiny-bert": TinyBert(), "tiny-nomic-bert": TinyNomic(),
-		"tiny-embed": TinyEmbed(), "tiny-rank": TinyRank()} {
+		"tiny-embed": TinyEmbed(), "tiny-rank": TinyRank(), "tiny-eagle3": EagleOf(TinyTarget(false), HeadRandom),
+		"knows": EagleOf(TinyTarget(true), HeadKnows)} {
 		for _, typ := range Types() {
 			if base.Embedding%max(storages[typ].block, 1) != 0 {
 				continue

@@ -43,6 +43,14 @@ func BenchHead(kind Head) Config {
 }
 
 func (c Config) validateHead() error {
+	switch {
+	case c.Arch == Eagle3:
+		return c.validateEagle()
+	case c.Target != nil:
+		return errors.New("a Target is for the architecture eagle3")
+	case c.Still && c.Arch != Llama:
+		return errors.New("a model that is Still needs the architecture llama")
+	}
 	switch c.Head {
 	case NoHead:
 		if c.Arch == GLM4MoE {
@@ -92,13 +100,20 @@ func (c Config) planHead(all *[]*tensor, matrix func(part, name string, rows, co
 	if c.Head != HeadKnows {
 		return
 	}
-	nothing := func(int, []float32) {}
+	still(*all)
 	for _, t := range *all {
-		switch part := t.name[len(t.blockName()):]; part {
-		case "attn_output.weight", "ffn_down.weight", "ffn_down_exps.weight", "ffn_down_shexp.weight":
-			t.fill = nothing
-		case "nextn.eh_proj.weight": // the token's embedding, and nothing of the state
+		if t.name[len(t.blockName()):] == "nextn.eh_proj.weight" { // the token's embedding, and nothing of the state
 			t.fill = func(row int, dst []float32) { dst[row] = 1 }
+		}
+	}
+}
+
+// still has layers add nothing.
+func still(all []*tensor) {
+	for _, t := range all {
+		switch t.name[len(t.blockName()):] {
+		case "attn_output.weight", "ffn_down.weight", "ffn_down_exps.weight", "ffn_down_shexp.weight":
+			t.fill = func(int, []float32) {}
 		}
 	}
 }

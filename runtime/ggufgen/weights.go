@@ -1,6 +1,7 @@
 package ggufgen
 
 import (
+	"encoding/binary"
 	"hash/fnv"
 	"io"
 	"math"
@@ -33,6 +34,7 @@ type tensor struct {
 	norm       func() []float32             // a vector's values; nil for matrices
 	bias       []float32                    // the bias channel's entry per row; nil outside embedding and output
 	fill       func(row int, dst []float32) // sets the entries of a row that are not 0; nil: they are random
+	ids        []int64                      // a vector's values, where they are no weights
 }
 
 func (t *tensor) elements() uint64 { return uint64(max(t.rows, 1)) * uint64(t.cols) }
@@ -55,6 +57,14 @@ func (t *tensor) shape() []uint64 {
 // WriteTo streams the tensor in its stored form, about 256 KiB at a time. It may be called again and gives the
 // same bytes.
 func (t *tensor) WriteTo(w io.Writer) (int64, error) {
+	if t.ids != nil {
+		b, err := binary.Append(nil, binary.LittleEndian, t.ids)
+		if err != nil {
+			return 0, err
+		}
+		n, err := w.Write(b)
+		return int64(n), err
+	}
 	if t.norm != nil {
 		n, err := w.Write(encodeF32(nil, t.norm()))
 		return int64(n), err
@@ -108,8 +118,11 @@ func (c Config) plan(v *vocabulary) []*tensor {
 	if c.Arch.encoder() {
 		return c.planEncoder()
 	}
-	if c.Arch == GPT2 {
+	switch c.Arch {
+	case GPT2:
 		return c.planLearned(v)
+	case Eagle3:
+		return c.planEagle()
 	}
 	d := c.Embedding
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
@@ -183,18 +196,27 @@ func (c Config) plan(v *vocabulary) []*tensor {
 			norm(blk+"post_ffw_norm", 1, 0)
 		}
 	}
-	// The final norm turns a unit-RMS state into logits: entries embedStd, d of them, give a standard deviation of
-	// embedStd·√d, and the bias channel holds biasEntry / residualRMS.
-	entry := biasEntry * c.embedScale() / c.residualRMS()
-	norm("output_norm", float64(c.LogitScale)/(embedStd*math.Sqrt(float64(d))), biasLogits/(entry*biasEntry))
+	others, channel0 := c.outputNorm()
+	norm("output_norm", others, channel0)
 	if c.Copies {
 		c.copies(all)
+	}
+	if c.Still {
+		still(all)
 	}
 	if c.Head != NoHead {
 		layer = c.Layers
 		c.planHead(&all, matrix, norm)
 	}
 	return all
+}
+
+// outputNorm returns the weights of the final norm, of channel 0 and of the others. It turns a unit-RMS state into
+// logits: entries embedStd, d of them, give a standard deviation of embedStd·√d, and the bias channel holds
+// biasEntry / residualRMS.
+func (c Config) outputNorm() (others, channel0 float64) {
+	entry := biasEntry * c.embedScale() / c.residualRMS()
+	return float64(c.LogitScale) / (embedStd * math.Sqrt(float64(c.Embedding))), biasLogits / (entry * biasEntry)
 }
 
 // embedScale returns the factor by which the architecture multiplies token embeddings.

@@ -152,7 +152,10 @@ func (c Config) decoderMetadata(v *vocabulary) map[string]any {
 	if c.Template != "" {
 		kv["tokenizer.chat_template"] = c.Template
 	}
-	if c.Head != NoHead {
+	switch {
+	case c.Arch == Eagle3:
+		c.eagleMetadata(kv)
+	case c.Head != NoHead:
 		c.headMetadata(kv)
 	}
 	if c.Experts > 0 {

@@ -185,6 +185,10 @@ template <typename P> auto set_head(P & p, int32_t head, int) -> decltype((void)
 
 template <typename P> void set_head(P &, int32_t, long) {}
 
+template <typename P> auto set_model(P & p, llama_context * of, int) -> decltype((void) p.ctx_other) { p.ctx_other = of; }
+
+template <typename P> void set_model(P &, llama_context *, long) {}
+
 // Newer contexts have room for as many rows of logits as a batch has tokens, and fail where there are more sequences.
 template <typename P> auto set_outputs(P & p, int) -> decltype((void) p.n_outputs_max) {
     p.n_outputs_max = std::max(p.n_batch, p.n_seq_max);
@@ -382,6 +386,7 @@ struct llama_context * uma_context_new(struct llama_model * model, const uma_con
         p.pooling_type    = (enum llama_pooling_type) o->pooling;
         p.kv_unified      = true;
         set_head(p, o->head, 0);
+        set_model(p, o->model, 0);
         p.offload_kqv     = o->offload_kqv;
         p.op_offload      = true;
         p.no_perf         = true;

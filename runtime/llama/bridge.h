@@ -59,6 +59,7 @@ typedef struct {
     bool     whole_texts;    // each row sees the whole text, whatever the file says
     int32_t  pooling;        // enum llama_pooling_type
     int32_t  head;           // not 0: the enum llama_context_type of a head (heads.h)
+    struct llama_context * model; // of a head with a separate file: the context of its model, which outlives it
     struct uma_stop * stop;  // must outlive the context
 } uma_context_options;
 

@@ -1,8 +1,8 @@
 //go:build llama_engine && !llama_no_heads
 
-// The head of a model, a layer that guesses tokens (multi-token prediction), is a second context on the same weights. It
-// reads the states that the model's rows leave. The functions for that are llama.cpp's staging interface, which changes
-// without notice.
+// The head of a model, a layer that guesses tokens, is a second context: on the same weights (multi-token prediction), or on
+// those of a separate file (EAGLE-3). It reads what the model's rows leave: states before the last norm, or the inputs of
+// some layers. The functions for that are llama.cpp's staging interface, which changes without notice.
 
 #if __has_include("llama.h")
 
@@ -23,6 +23,20 @@ float * uma_state(struct llama_context * ctx, int32_t row) {
         return llama_get_embeddings_nextn_ith(ctx, row);
     } catch (...) {
         return nullptr; // out of memory while rows are put in order
+    }
+}
+
+void uma_keep_inputs(struct llama_context * ctx, const int32_t * layers, int32_t n) {
+    for (int32_t i = 0; i < n; i++) {
+        llama_set_embeddings_layer_inp(ctx, (uint32_t) layers[i], true);
+    }
+}
+
+float * uma_inputs(struct llama_context * ctx, int32_t layer) {
+    try {
+        return llama_get_embeddings_layer_inp(ctx, (uint32_t) layer);
+    } catch (...) {
+        return nullptr; // as above
     }
 }
 

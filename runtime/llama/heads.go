@@ -31,11 +31,13 @@ func headGraph(arch string) bool {
 	return slices.Contains(strings.Fields(C.UMA_ENGINE_HEADS), arch)
 }
 
-// head is a runtime.Head. Its engine is a second context on the model's weights and compute threads.
+// head is a runtime.Head. Its engine is a second context on the model's compute threads and weights, but for those of
+// a file.
 type head struct {
 	*engine
 	states []float32 // of the batch's rows
-	width  int
+	width  int       // of them
+	file   *headFile // nil: it is a layer of the model's file
 }
 
 var (
@@ -47,6 +49,9 @@ var (
 
 // OpenHead implements runtime.Headed.
 func (e *engine) OpenHead(o runtime.HeadOptions) (runtime.Head, error) {
+	if o.File != nil {
+		return e.openFile(o)
+	}
 	layers, arch := int(C.llama_model_n_layer_nextn(e.model)), e.info.Architecture
 	switch {
 	case layers == 0:
@@ -91,7 +96,13 @@ func (h *head) create(of *engine, o runtime.HeadOptions) error {
 	c.pooling = C.LLAMA_POOLING_TYPE_NONE
 	c.stop = h.stop
 	drainLogs(slog.LevelDebug)
-	if h.ctx = C.uma_head_new(h.model, c); h.ctx == nil {
+	if h.file == nil {
+		h.ctx = C.uma_head_new(h.model, c)
+	} else {
+		c.model = of.ctx
+		h.ctx = C.uma_context_new(h.model, c)
+	}
+	if h.ctx == nil {
 		return fmt.Errorf("no context for it: %s", drainLogs(slog.LevelError))
 	}
 	if h.mem = C.llama_get_memory(h.ctx); h.mem == nil {
@@ -105,7 +116,7 @@ func (h *head) create(of *engine, o runtime.HeadOptions) error {
 	h.caps.MaxBatch, h.caps.MaxMicroBatch = int(C.llama_n_batch(h.ctx)), int(C.llama_n_ubatch(h.ctx))
 	h.caps.MaxSequences, h.caps.ContextTokens = int(C.llama_n_seq_max(h.ctx)), int(C.llama_n_ctx(h.ctx))
 	h.info.Recurrent, h.info.StateBytes, h.info.KVBytesPerToken = false, 0, 0
-	h.info.Bytes, h.info.RepackedBytes, h.info.Layers = of.headBytes, 0, 1
+	h.info.Bytes, h.info.SharedBytes, h.info.RepackedBytes, h.info.Layers = of.headBytes, of.headBytes, 0, 1
 	h.info.KVTypeK, h.info.KVTypeV = kvTypeName(C.GGML_TYPE_F16), kvTypeName(C.GGML_TYPE_F16)
 	h.allocBatch(h.caps.MaxBatch)
 	n := h.caps.MaxBatch * h.width
@@ -117,6 +128,10 @@ func (h *head) create(of *engine, o runtime.HeadOptions) error {
 
 // Follow implements runtime.Head.
 func (h *head) Follow(i int, state []float32) {
+	if f := h.file; f != nil && len(state) == f.width {
+		f.follow(i, state)
+		return
+	}
 	if invariants.Enabled && (len(state) != h.width || i >= h.batch.Len()) {
 		panic(fmt.Sprintf("llama: row %d of %d follows a state of %d numbers, want %d", i, h.batch.Len(), len(state),
 			h.width))
@@ -133,9 +148,14 @@ func (h *head) State(i int) []float32 {
 }
 
 // StateWidth implements runtime.Head.
-func (h *head) StateWidth() int { return h.width }
+func (h *head) StateWidth() int {
+	if h.file != nil {
+		return h.file.width
+	}
+	return h.width
+}
 
-// Close frees the context. The model and the threads are not the head's.
+// Close frees the context, and the weights of a file. The other weights and the threads are the model's.
 func (h *head) Close() error {
 	h.closed.Close()
 	h.free()
@@ -149,6 +169,7 @@ func (h *head) free() {
 		C.llama_detach_threadpool(h.ctx)
 		C.llama_free(h.ctx)
 	}
+	h.file.free(h.engine)
 	h.freeBatch()
 	h.pin.Unpin()
 	h.ctx, h.model, h.mem, h.rows, h.states = nil, nil, nil, 0, nil
@@ -156,16 +177,19 @@ func (h *head) free() {
 
 // KeepStates implements runtime.Headed.
 func (e *engine) KeepStates(on bool) {
-	if on != e.keepsStates {
+	if on != e.keepsStates && e.layers == nil { // the inputs of layers are always kept, see openFile
 		C.uma_keep_states(e.ctx, C.bool(on), false)
-		e.keepsStates = on
 	}
+	e.keepsStates = on
 }
 
 // State implements runtime.Headed. Of a batch in several passes llama.cpp has those of the last one.
 func (e *engine) State(i int) []float32 {
 	if !e.keepsStates || i < 0 || i >= e.rows || e.mixes.split || len(e.batch.Images) > 0 {
 		return nil
+	}
+	if e.layers != nil {
+		return e.inputs(i)
 	}
 	return e.state(i, int(C.llama_model_n_embd_out(e.model)))
 }

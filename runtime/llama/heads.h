@@ -1,4 +1,4 @@
-// Heads of models (MTP), see heads.cpp.
+// Heads of models (MTP, EAGLE-3), see heads.cpp.
 #ifndef UMA_HEADS_H
 #define UMA_HEADS_H
 
@@ -15,6 +15,12 @@ struct llama_context * uma_head_new(struct llama_model * model, const uma_contex
 void uma_keep_states(struct llama_context * ctx, bool on, bool outputs);
 // The state of a row of the last decode; NULL where none was kept. Its length is llama_model_n_embd_out.
 float * uma_state(struct llama_context * ctx, int32_t row);
+
+// From now on all rows of a decode keep the inputs of n layers, which exist.
+void uma_keep_inputs(struct llama_context * ctx, const int32_t * layers, int32_t n);
+// The inputs of a layer that keeps them, one row of the last decode behind the other; NULL where memory ran out. A row has
+// llama_model_n_embd numbers.
+float * uma_inputs(struct llama_context * ctx, int32_t layer);
 
 #ifdef __cplusplus
 }

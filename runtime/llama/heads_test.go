@@ -64,6 +64,12 @@ func TestContractWithAHead(t *testing.T) {
 // behind its own, are the tokens that the model says. Benchmarks of heads rest on it.
 func TestHeadThatKnows(t *testing.T) {
 	e, h := withHead(t, ggufgen.Cached(t, ggufgen.TinyHead(ggufgen.HeadKnows)))
+	knows(t, e, h)
+}
+
+// knows tests that the head of a model knows what it says.
+func knows(t *testing.T, e *engine, h runtime.Head) {
+	t.Helper()
 	e.KeepStates(true)
 	best := func(e runtime.Engine, row int) runtime.Token {
 		tok, _ := e.(runtime.RowScanner).Argmax(row)
@@ -245,14 +251,7 @@ func TestHeadsOfArchitectures(t *testing.T) {
 				path = filepath.Join(dir, arch+"-dense.gguf")
 			}
 			path = withLayer(t, path, arch, 1)
-			enginetest.RunHead(t, func(t *testing.T, o runtime.Options) runtime.Engine {
-				o.ModelPath, o.Threads = path, testThreads
-				e, err := Open(o)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return e
-			})
+			enginetest.RunHead(t, opener(path), nil)
 		})
 	}
 }

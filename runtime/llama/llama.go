@@ -100,6 +100,10 @@ type headState struct {
 	headLoaded  bool
 	headBytes   uint64 // of its weights
 	keepsStates bool   // the rows of a Decode do
+	// layers are those whose inputs are the state of a row, joined the scratch for one; nil: a row's state is that
+	// before the last norm.
+	layers []int32
+	joined []float32
 }
 
 // rankState has the template and the classifier of a model that ranks; nil: noRanking is the reason.
@@ -190,7 +194,8 @@ type progress struct {
 	stopped bool
 }
 
-func (e *engine) load(o runtime.Options) error {
+// loadModel loads the weights of a file; with head, those of the layers that guess tokens too.
+func loadModel(o *runtime.Options, head bool) (*C.struct_llama_model, error) {
 	drainLogs(slog.LevelError) // what lies there is not about this load
 	path := C.CString(o.ModelPath)
 	defer C.free(unsafe.Pointer(path))
@@ -206,26 +211,32 @@ func (e *engine) load(o runtime.Options) error {
 	}
 	devices, split, err := placedOn(o.Placed)
 	if err != nil {
-		return modelError(o.ModelPath, err.Error())
+		return nil, modelError(o.ModelPath, err.Error())
 	}
 	var inHost *C.char
 	if text := expertsPattern(o.CPUMoE); text != "" && layers > 0 {
 		inHost = C.CString(text)
 		defer C.free(unsafe.Pointer(inHost))
 	}
-	e.model = C.uma_model_load(path, C.int32_t(layers), unsafe.SliceData(devices), unsafe.SliceData(split),
-		C.bool(!o.NoMMap), C.bool(o.MLock), C.bool(!o.NoRepack), C.bool(e.headLoaded), inHost,
-		C.uintptr_t(handle))
-	if e.model == nil {
+	model := C.uma_model_load(path, C.int32_t(layers), unsafe.SliceData(devices), unsafe.SliceData(split),
+		C.bool(!o.NoMMap), C.bool(o.MLock), C.bool(!o.NoRepack), C.bool(head), inHost, C.uintptr_t(handle))
+	if model == nil {
 		why := drainLogs(slog.LevelError)
 		if p.stopped {
-			return ErrStopped
+			return nil, ErrStopped
 		}
 		if strings.Contains(why, "unknown model architecture") {
 			why += "; this uma-serve has " + engineBuild() + ", and a newer one may know it: make " +
 				"ENGINE=/path/to/llama.cpp (docs/engines.md)"
 		}
-		return modelError(o.ModelPath, why)
+		return nil, modelError(o.ModelPath, why)
+	}
+	return model, nil
+}
+
+func (e *engine) load(o runtime.Options) (err error) {
+	if e.model, err = loadModel(&o, e.headLoaded); err != nil {
+		return err
 	}
 	if !C.llama_model_has_decoder(e.model) || C.llama_model_has_encoder(e.model) ||
 		C.llama_model_is_diffusion(e.model) {

@@ -84,14 +84,15 @@ type Info struct {
 
 // InfoDraft is the draft model, which guesses the next tokens of answers.
 type InfoDraft struct {
-	// Kind is "model", of --draft-model, or "head": a layer of the model's file. The name is the model's then.
+	// Kind is "model", of --draft-model, "eagle3", an EAGLE-3 head in the place of one, or "head": a layer of the
+	// model's file. The name is the model's then.
 	Kind          string `json:"kind"`
 	Name          string `json:"name"`
 	Path          string `json:"path"`
 	Description   string `json:"description"`
 	ContextTokens int    `json:"n_ctx"`         // cells of its KV cache
 	Sequences     int    `json:"max_sequences"` // requests that it guesses for at once
-	Bytes         int64  `json:"bytes"`         // weights, repacked copies, KV cells; of a head its KV cells
+	Bytes         int64  `json:"bytes"`         // weights, repacked copies, KV cells; of a "head" its KV cells
 	Failed        bool   `json:"failed"`        // it could not compute, and is not used any more
 }
 

@@ -1,0 +1,152 @@
+package ggufgen
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"math"
+	"slices"
+)
+
+// Target is the model that an EAGLE-3 head drafts for.
+type Target struct {
+	Width int    `json:"width"` // its Embedding
+	All   int    `json:"all"`   // its Layers
+	Reads [3]int `json:"reads"` // of them, those whose inputs the head reads
+}
+
+// TinyTarget is Tiny with as many layers as an EAGLE-3 head reads, and one more.
+func TinyTarget(still bool) Config {
+	c := Tiny()
+	c.Name, c.Layers, c.Still = "ggufgen-tiny-target", 4, still
+	if still {
+		c.Name, c.LogitScale = c.Name+"-still", headScale
+	}
+	return c
+}
+
+// BenchTarget is Bench135M's shape as the model of an EAGLE-3 head. What it says depends on the newest token alone.
+func BenchTarget() Config {
+	c := Bench135M()
+	c.Name, c.Still, c.LogitScale = "ggufgen-bench-target", true, headScale
+	return c
+}
+
+// EagleOf is the EAGLE-3 head of a model. A HeadRandom has its own embeddings, wider than the model's, and an output
+// matrix for half of the vocabulary. A HeadKnows has neither, and its model must be Still.
+func EagleOf(c Config, kind Head) Config {
+	c = c.withDefaults()
+	c.Name += "-eagle3-" + string(kind)
+	c.Target = &Target{Width: c.Embedding, All: c.Layers, Reads: [3]int{1, c.Layers / 2, c.Layers - 1}}
+	c.Arch, c.Head, c.Layers, c.Tied, c.Template, c.Still = Eagle3, kind, 1, false, "", false
+	c.Seed++ // weights of the same name are not the model's
+	if kind == HeadKnows {
+		c.Heads = c.Embedding / c.HeadDim
+		c.KVHeads = c.Heads
+	} else {
+		c.Embedding += quantBlock
+	}
+	return c
+}
+
+func (c Config) validateEagle() error {
+	switch t := c.Target; {
+	case t == nil || c.Layers != 1 || c.Tied || c.Copies || c.Still:
+		return errors.New("an eagle3 needs a Target and one layer, and is neither Tied, Still nor Copies")
+	case t.Width < 1 || slices.Min(t.Reads[:]) < 0 || slices.Max(t.Reads[:]) >= t.All:
+		return fmt.Errorf("the Target reads the layers %d of %d", t.Reads, t.All)
+	case c.Head == HeadKnows && (c.Embedding != t.Width || c.Heads*c.HeadDim != t.Width || c.KVHeads != c.Heads):
+		return errors.New("an eagle3 that knows needs its Target's width, in Heads and in KVHeads")
+	case c.Head != HeadKnows && c.Head != HeadRandom:
+		return errors.New("an eagle3 needs a Head")
+	}
+	return nil
+}
+
+func (c Config) eagleMetadata(kv map[string]any) {
+	t := c.Target
+	kv["target_layers"] = []int32{int32(t.Reads[0]), int32(t.Reads[1]), int32(t.Reads[2])}
+	kv["target_hidden_size"] = uint32(t.Width)
+	kv["norm_before_residual"] = c.Head == HeadKnows
+}
+
+// eagleNear is the length of a pair of a query and of a key of a head that knows: attention then is e^-30 one position
+// away, by rotary phases alone. The pairs are those that rotate by eagleTurn or more from one position to the next:
+// with slower ones a key that is a tenth longer, for its token has a shorter embedding, would outweigh the row's key.
+const (
+	eagleNear = 16.0
+	eagleTurn = 0.09
+)
+
+// planEagle is plan of a head with a file. One that knows attends to its own position and hands on the embedding that
+// stands there, which is all that its model looks at. The norm of the state is 0, so that nothing of it is seen.
+func (c Config) planEagle() []*tensor {
+	d, q, kv := c.Embedding, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	knows := c.Head == HeadKnows
+	var all []*tensor
+	add := func(t *tensor) *tensor {
+		h := fnv.New64a()
+		io.WriteString(h, t.name)
+		t.seed = h.Sum64() ^ c.Seed*0xbf58476d1ce4e5b9
+		all = append(all, t)
+		return t
+	}
+	matrix := func(part, name string, rows, cols int, gain float64, fill func(row int, dst []float32)) {
+		t := &tensor{name: name + ".weight", rows: rows, cols: cols, storage: c.storageOf(part, 0, cols),
+			std: float32(gain / math.Sqrt(float64(cols)))}
+		if knows { // products of blocks would round the embedding by its largest channel
+			t.fill, t.storage = fill, storages[F16]
+		}
+		add(t)
+	}
+	norm := func(name string, others, channel0 float64) {
+		add(&tensor{name: name + ".weight", cols: d, storage: storages[F32], norm: func() []float32 {
+			w := slices.Repeat([]float32{float32(others)}, d)
+			w[0] = float32(channel0)
+			return w
+		}})
+	}
+	nothing := func(int, []float32) {}
+	same := func(row int, dst []float32) { dst[row] = 1 }
+	// Channel 0 of an embedding behind its norm.
+	constant := biasEntry / math.Sqrt(embedStd*embedStd+biasEntry*biasEntry/float64(d))
+	phase := func(row int, dst []float32) {
+		if row%2 == 0 && math.Pow(float64(c.RopeBase), -float64(row%c.HeadDim)/float64(c.HeadDim)) >= eagleTurn {
+			dst[0] = float32(eagleNear / constant)
+		}
+	}
+	state := 1.0
+	if knows {
+		state = 0
+	} else {
+		matrix("", "token_embd", c.VocabSize, d, 1, nil)
+		tokens := c.VocabSize / 2
+		matrix(partOutput, "output", tokens, d, float64(c.LogitScale), nil)
+		ids := make([]int64, tokens)
+		for i := range ids {
+			ids[i] = int64(2 * i)
+		}
+		add(&tensor{name: "d2t", cols: tokens, storage: storage{kind: 27, block: 1, blockBytes: 8}, ids: ids})
+	}
+	matrix("", "fc", d, len(c.Target.Reads)*c.Target.Width, 1, nothing)
+	norm("blk.0.attn_norm", 1, 1)
+	norm("blk.0.attn_norm_2", state, state)
+	matrix("", "blk.0.attn_q", q, 2*d, queryKey, phase)
+	matrix("", "blk.0.attn_k", kv, 2*d, queryKey, phase)
+	matrix(partValue, "blk.0.attn_v", kv, 2*d, valueOut, same)
+	matrix("", "blk.0.attn_output", d, q, valueOut, same)
+	norm("blk.0.ffn_norm", 1, 1)
+	matrix("", "blk.0.ffn_gate", c.FFN, d, ffnGain, nothing)
+	matrix("", "blk.0.ffn_up", c.FFN, d, ffnGain, nothing)
+	matrix(partDown, "blk.0.ffn_down", d, c.FFN, ffnGain, nothing)
+	if knows {
+		of := c
+		of.Layers = c.Target.All
+		others, channel0 := of.outputNorm()
+		norm("output_norm", others, channel0)
+	} else {
+		norm("output_norm", 1, 1)
+	}
+	return all
+}

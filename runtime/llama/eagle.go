@@ -1,0 +1,229 @@
+//go:build cgo && llama_engine && !llama_no_heads
+
+package llama
+
+// #include <stdlib.h>
+// #include "heads.h"
+// #include "uma_inputs.h"
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unsafe"
+
+	"github.com/uma-serve/uma-serve/internal/invariants"
+	"github.com/uma-serve/uma-serve/model/gguf"
+	"github.com/uma-serve/uma-serve/runtime"
+)
+
+// An EAGLE-3 head has a separate file. The state of a model's row is what three of its layers read, one behind the
+// other; an encoder fuses them into a state of the head's width, in a pass before the head's own. Rows that follow the
+// head's own states need no such pass.
+
+// layered are the architectures whose models have such heads, by the file of llama.cpp that has their graph. A test
+// compares what the heads say behind each.
+var layered = map[string]string{"llama": "llama", "qwen3": "qwen3", "qwen3moe": "qwen3moe", "gpt-oss": "openai-moe"}
+
+// layerGraph reports whether this llama.cpp has the inputs of the layers of an architecture's models. Where it has not,
+// it aborts.
+func layerGraph(arch string) bool {
+	file, ok := layered[arch]
+	return ok && slices.Contains(strings.Fields(C.UMA_ENGINE_INPUTS), file)
+}
+
+// fuseRows is the most rows of an encoder pass. llama.cpp has room for a row of logits for each of them.
+const fuseRows = 32
+
+// headFile is the part of a head with a separate file.
+type headFile struct {
+	width  int   // of a state of the model's rows
+	rows   []int // of the batch: those that follow such a state
+	states []float32
+	batch  *C.struct_llama_batch // of the encoder: fuseRows of states
+}
+
+// openFile opens the head of a file.
+func (e *engine) openFile(o runtime.HeadOptions) (runtime.Head, error) {
+	file, err := checkFile(o.File.ModelPath)
+	if err != nil {
+		return nil, err
+	}
+	model, err := gguf.Brief(e.path)
+	if err != nil {
+		return nil, err
+	}
+	if err := file.DraftsFor(&model); err != nil {
+		return nil, modelError(file.Path, err.Error())
+	}
+	switch arch := e.info.Architecture; {
+	case layered[arch] == "":
+		return nil, modelError(file.Path, fmt.Sprintf("heads of models of the architecture %q are not used", arch))
+	case !layerGraph(arch):
+		return nil, modelError(file.Path, fmt.Sprintf("this llama.cpp (%s) computes no heads of models of the "+
+			"architecture %q", engineBuild(), arch))
+	case e.layers != nil:
+		return nil, errors.New("the model has an EAGLE-3 head already")
+	}
+	path, none := C.CString(file.Path), C.CString("")
+	defer C.free(unsafe.Pointer(path))
+	defer C.free(unsafe.Pointer(none))
+	C.uma_opening(path)
+	defer C.uma_opening(none)
+	h := &head{
+		// llama.cpp's graph computes all rows, and it takes the first of them for those that were asked for.
+		engine: &engine{path: file.Path, stop: new(C.uma_stop), threads: e.threads, everyRow: true},
+		width:  int(file.Embedding),
+		file:   &headFile{width: gguf.EagleLayers * int(file.Eagle.Width)},
+	}
+	if h.file.width == h.width { // Follow could not tell them apart
+		return nil, modelError(file.Path, fmt.Sprintf("its states and the model's have both %d numbers", h.width))
+	}
+	if err := h.load(e, o, &file, &model); err != nil {
+		h.free()
+		return nil, err
+	}
+	// The price of keeping the inputs is a copy of them, that of a change a new plan of all buffers: they are kept for
+	// good, whatever KeepStates says.
+	for _, l := range file.Eagle.Layers {
+		e.layers = append(e.layers, int32(l))
+	}
+	e.joined = make([]float32, h.file.width)
+	C.uma_keep_inputs(e.ctx, (*C.int32_t)(unsafe.SliceData(e.layers)), C.int32_t(len(e.layers)))
+	if err := e.warmUp(); err != nil { // a model that does not know an input fails an assertion here
+		h.free()
+		return nil, err
+	}
+	return h, nil
+}
+
+// load loads the head's file, makes its context and computes with both of its graphs.
+func (h *head) load(of *engine, o runtime.HeadOptions, file, model *gguf.Info) (err error) {
+	if h.model, err = loadModel(o.File, false); err != nil {
+		return err
+	}
+	if h.vocab, err = newVocab(C.llama_model_get_vocab(h.model)); err != nil {
+		return modelError(h.path, err.Error())
+	}
+	h.nVoc = h.vocab.Size()
+	b := (*C.struct_llama_batch)(C.calloc(1, C.sizeof_struct_llama_batch))
+	b.embd = (*C.float)(C.calloc(C.size_t(fuseRows*h.file.width), 4))
+	b.logits = (*C.int8_t)(C.malloc(fuseRows))
+	copy(unsafe.Slice((*int8)(b.logits), fuseRows), slices.Repeat([]int8{1}, fuseRows))
+	h.file.batch = b
+	if err := h.create(of, o); err != nil {
+		return modelError(h.path, err.Error())
+	}
+	h.describeFile(file, model)
+	h.file.states = make([]float32, h.caps.MaxBatch*h.file.width)
+	h.file.rows = make([]int, 0, h.caps.MaxBatch)
+	h.batch.Reset()
+	h.batch.Add(0, 0, 0, true)
+	h.file.follow(0, h.file.states[:h.file.width])
+	if err := h.fuse(); err != nil {
+		return modelError(h.path, err.Error())
+	}
+	h.batch.Reset()
+	return nil
+}
+
+// describeFile corrects what create has from the model.
+func (h *head) describeFile(file, model *gguf.Info) {
+	var desc [256]C.char
+	C.llama_model_desc(h.model, &desc[0], C.size_t(len(desc)))
+	in := &h.info
+	in.Path, in.Name, in.Architecture, in.Description = file.Path, file.Name, file.Architecture, C.GoString(&desc[0])
+	if in.Name == "" {
+		in.Name = strings.TrimSuffix(filepath.Base(file.Path), ".gguf")
+	}
+	in.Parameters, in.TrainContext = uint64(C.llama_model_n_params(h.model)), int(file.TrainContext)
+	in.Embedding, in.VocabSize, in.SlidingWindow = h.width, h.nVoc, 0
+	in.Experts, in.ExpertsUsed, in.ExpertBytes = 0, 0, 0
+	in.Bytes, in.SharedBytes, in.RepackedBytes = uint64(C.llama_model_size(h.model)), 0, h.repackedBytes()
+	if !file.Eagle.Output {
+		in.SharedBytes = model.OutputBytes()
+		in.Bytes += in.SharedBytes
+	}
+	h.caps.Placed = placedOf(h.engine)
+}
+
+// follow notes the state of a model's row that row i follows.
+func (f *headFile) follow(i int, state []float32) {
+	copy(f.states[len(f.rows)*f.width:], state)
+	f.rows = append(f.rows, i)
+}
+
+// fuse has the encoder make states of those that follow has noted.
+func (h *head) fuse() error {
+	f := h.file
+	rows, states := f.rows, f.states
+	f.rows = f.rows[:0]
+	embd := unsafe.Slice((*float32)(f.batch.embd), fuseRows*f.width)
+	for len(rows) > 0 {
+		n := min(len(rows), fuseRows, h.caps.MaxMicroBatch)
+		copy(embd, states[:n*f.width])
+		h.stop.decide, h.stop.never = 0, true
+		if rc := C.uma_decode(h.ctx, f.batch, C.int32_t(n), true, h.stop); rc != 0 {
+			return fmt.Errorf("%w: the encoder returned %d: %s", runtime.ErrDecode, int(rc), drainLogs(slog.LevelError))
+		}
+		fused := h.state(0, n*h.width)
+		if fused == nil {
+			return fmt.Errorf("%w: the encoder left no states", runtime.ErrDecode)
+		}
+		for k, row := range rows[:n] {
+			if invariants.Enabled && row >= h.batch.Len() {
+				panic(fmt.Sprintf("llama: row %d of %d follows a state", row, h.batch.Len()))
+			}
+			copy(h.states[row*h.width:(row+1)*h.width], fused[k*h.width:])
+		}
+		rows, states = rows[n:], states[n*f.width:]
+	}
+	return nil
+}
+
+// Decode implements runtime.Engine.
+func (h *head) Decode() error {
+	if h.file != nil && len(h.file.rows) > 0 {
+		h.rows = 0
+		if err := h.fuse(); err != nil {
+			return err
+		}
+	}
+	return h.engine.Decode()
+}
+
+// free frees what the head of a file has beside its context.
+func (f *headFile) free(h *engine) {
+	if f == nil {
+		return
+	}
+	if b := f.batch; b != nil {
+		C.free(unsafe.Pointer(b.embd))
+		C.free(unsafe.Pointer(b.logits))
+		C.free(unsafe.Pointer(b))
+		f.batch = nil
+	}
+	if h.vocab != nil {
+		h.vocab.close()
+	}
+	if h.model != nil {
+		C.llama_model_free(h.model)
+	}
+}
+
+// inputs returns what the layers have read of row i, one behind the other.
+func (e *engine) inputs(i int) []float32 {
+	w := len(e.joined) / len(e.layers)
+	for k, l := range e.layers {
+		p := C.uma_inputs(e.ctx, C.int32_t(l))
+		if p == nil {
+			return nil
+		}
+		copy(e.joined[k*w:(k+1)*w], unsafe.Slice((*float32)(p), (i+1)*w)[i*w:])
+	}
+	return e.joined
+}

@@ -1,0 +1,225 @@
+//go:build cgo && llama_engine && !llama_no_heads
+
+package llama
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/uma-serve/uma-serve/model/gguf"
+	"github.com/uma-serve/uma-serve/model/gguf/gguffile"
+	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/runtime/enginetest"
+	"github.com/uma-serve/uma-serve/runtime/ggufgen"
+)
+
+// opener opens engines on the model of a file.
+func opener(path string) enginetest.Open {
+	return func(t *testing.T, o runtime.Options) runtime.Engine {
+		o.ModelPath, o.Threads = path, testThreads
+		e, err := Open(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+}
+
+func needInputs(t *testing.T, arch string) {
+	t.Helper()
+	if !layerGraph(arch) {
+		t.Skipf("%s does not have the inputs of the layers of %s", engineBuild(), arch)
+	}
+}
+
+// TestContractOfAFile: the engines' contract with an EAGLE-3 head, whose width is not the model's.
+func TestContractOfAFile(t *testing.T) {
+	needInputs(t, "llama")
+	model := ggufgen.TinyTarget(false)
+	enginetest.RunHead(t, opener(ggufgen.Cached(t, model)),
+		&runtime.Options{ModelPath: ggufgen.Cached(t, ggufgen.EagleOf(model, ggufgen.HeadRandom))})
+}
+
+// eagleOf opens a model and an EAGLE-3 head for it.
+func eagleOf(t *testing.T, model ggufgen.Config, path string) (*engine, runtime.Head, error) {
+	t.Helper()
+	e := mustOpen(t, runtime.Options{ModelPath: ggufgen.Cached(t, model), ContextTokens: 512, Batch: 128, Sequences: 4,
+		Threads: testThreads}).(*engine)
+	h, err := e.OpenHead(runtime.HeadOptions{ContextTokens: 256, Batch: 64, Sequences: 2,
+		File: &runtime.Options{ModelPath: path}})
+	if err == nil {
+		t.Cleanup(func() { h.Close() })
+	}
+	return e, h, err
+}
+
+// TestEagleThatKnows: the guesses of the generated head that knows its model are the tokens that the model says,
+// although it has neither embeddings nor an output matrix.
+func TestEagleThatKnows(t *testing.T) {
+	needInputs(t, "llama")
+	model := ggufgen.TinyTarget(true)
+	e, h, err := eagleOf(t, model, ggufgen.Cached(t, ggufgen.EagleOf(model, ggufgen.HeadKnows)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	knows(t, e, h)
+	in, of := h.Model(), e.Model()
+	if in.Architecture != gguf.ArchEagle || in.SharedBytes == 0 || in.SharedBytes >= in.Bytes || in.Bytes >= of.Bytes {
+		t.Errorf("the head is %+v", in)
+	}
+}
+
+// TestEagleGuessesItsTokens: a head with fewer tokens than its model guesses none of the others.
+func TestEagleGuessesItsTokens(t *testing.T) {
+	needInputs(t, "llama")
+	model := ggufgen.TinyTarget(false)
+	_, h, err := eagleOf(t, model, ggufgen.Cached(t, ggufgen.EagleOf(model, ggufgen.HeadRandom)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Batch().Reset()
+	h.Batch().Add(300, 7, 1, true)
+	if err := h.Decode(); err != nil {
+		t.Fatal(err)
+	}
+	row := h.Logits(0)
+	if len(row) != model.VocabSize {
+		t.Fatalf("a row has %d logits of %d tokens", len(row), model.VocabSize)
+	}
+	for tok, x := range row {
+		if (x > -1e30) != (tok%2 == 0) { // see ggufgen.EagleOf
+			t.Errorf("the logit of token %d is %v", tok, x)
+		}
+	}
+}
+
+// TestEaglesThatDoNotFit: OpenHead says what does not fit.
+func TestEaglesThatDoNotFit(t *testing.T) {
+	needInputs(t, "llama")
+	model := ggufgen.TinyTarget(false)
+	head := ggufgen.EagleOf(model, ggufgen.HeadRandom)
+	wide, deep, shared := head, head, ggufgen.EagleOf(model, ggufgen.HeadKnows)
+	wide.Target = &ggufgen.Target{Width: 96, All: 4, Reads: [3]int{1, 2, 3}}
+	deep.Target = &ggufgen.Target{Width: 64, All: 40, Reads: [3]int{1, 20, 39}}
+	shared.VocabSize++
+	damaged := filepath.Join(t.TempDir(), "damaged.gguf")
+	if err := os.WriteFile(damaged, []byte("GGUF"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		path, want string
+	}{
+		"a model":        {ggufgen.Cached(t, model), "it is no EAGLE-3 head"},
+		"another width":  {ggufgen.Cached(t, wide), "an embedding of 96, and the model's is 64"},
+		"another depth":  {ggufgen.Cached(t, deep), "the model has layers 0 … 3"},
+		"another vocab":  {ggufgen.Cached(t, shared), "no output matrix, and the model's does not fit"},
+		"no file":        {damaged + "x", "no such file"},
+		"a damaged file": {damaged, "not a usable GGUF file"},
+		"no layer": {without(t, ggufgen.Cached(t, head), "blk.0.attn_norm_2.weight"),
+			"blk.0.attn_norm_2.weight"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, h, err := eagleOf(t, model, c.path)
+			if h != nil || err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, %v; want %q", h, err, c.want)
+			}
+		})
+	}
+	path := ggufgen.Cached(t, head)
+	e := mustOpen(t, runtime.Options{ModelPath: ggufgen.Cached(t, ggufgen.TinySWA()), ContextTokens: 256}).(*engine)
+	if h, err := e.OpenHead(runtime.HeadOptions{ContextTokens: 256, Batch: 32, Sequences: 1,
+		File: &runtime.Options{ModelPath: path}}); h != nil || err == nil || !strings.Contains(err.Error(), "gemma2") {
+		t.Errorf("an architecture without such heads: %v, %v", h, err)
+	}
+}
+
+// without writes a file again without one of its tensors.
+func without(t *testing.T, path, tensor string) string {
+	t.Helper()
+	kvs, tensors := apart(t, path)
+	return together(t, kvs, slices.DeleteFunc(tensors, func(of gguffile.Tensor) bool { return of.Name == tensor }))
+}
+
+// apart reads the pairs and the tensors of a file.
+func apart(t *testing.T, path string) ([]gguffile.KV, []gguffile.Tensor) {
+	t.Helper()
+	in, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { in.Close() }) // the tensors are read from it
+	st, err := in.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kvs, tensors, err := gguffile.Read(in, st.Size())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kvs, tensors
+}
+
+// together writes a file of pairs and tensors.
+func together(t *testing.T, kvs []gguffile.KV, tensors []gguffile.Tensor) string {
+	t.Helper()
+	out, err := os.Create(filepath.Join(t.TempDir(), "m.gguf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(gguffile.Write(out, kvs, tensors), out.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return out.Name()
+}
+
+// TestEaglesOfArchitectures: the engines' contract for EAGLE-3 heads on a random model of each architecture of layered.
+// UMA_ARCHS_READY is the folder of the models that make archs has given a vocabulary.
+func TestEaglesOfArchitectures(t *testing.T) {
+	dir := os.Getenv("UMA_ARCHS_READY")
+	if dir == "" {
+		t.Skip("UMA_ARCHS_READY is not set")
+	}
+	for arch := range layered {
+		t.Run(arch, func(t *testing.T) {
+			needInputs(t, arch)
+			path := filepath.Join(dir, arch+"-dense.gguf")
+			if _, err := os.Stat(path); err != nil {
+				path = filepath.Join(dir, arch+"-moe.gguf")
+			}
+			enginetest.RunHead(t, opener(path), &runtime.Options{ModelPath: eagleFor(t, path)})
+		})
+	}
+}
+
+// eagleFor writes a head for the model of a file, with its vocabulary.
+func eagleFor(t *testing.T, path string) string {
+	t.Helper()
+	info, err := gguf.Inspect(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	like := ggufgen.TinyTarget(false)
+	like.VocabSize, like.Embedding, like.Layers = info.VocabSize, int(info.Embedding), int(info.Layers)
+	c := ggufgen.EagleOf(like, ggufgen.HeadRandom)
+	c.Target.Reads = [3]int{0, int(info.Layers) / 2, int(info.Layers) - 1}
+	return withVocab(t, ggufgen.Cached(t, c), path)
+}
+
+// withVocab writes a file again with the vocabulary of another.
+func withVocab(t *testing.T, path, of string) string {
+	t.Helper()
+	mine, tensors := apart(t, path)
+	other, _ := apart(t, of)
+	tokenizer := func(kv gguffile.KV) bool { return strings.HasPrefix(kv.Key, "tokenizer.") }
+	kvs := slices.DeleteFunc(mine, tokenizer)
+	for _, kv := range other {
+		if tokenizer(kv) {
+			kvs = append(kvs, kv)
+		}
+	}
+	return together(t, kvs, tensors)
+}
