@@ -116,7 +116,10 @@ func (l *loop) decode(plan *sched.Plan, lone *request, beside bool) (outcome sch
 		l.aside.Unlock()
 		l.giveWay(plan)
 		begin = time.Now()
-		err = l.eng.Decode()
+		// A cancel that came while it made way has aborted nothing: Decode begins with a clean slate.
+		if err = runtime.ErrAborted; lone == nil || !lone.client().life.cancelled() {
+			err = l.eng.Decode()
+		}
 		done = time.Now()
 		l.aside.Lock()
 		l.masks.End()
