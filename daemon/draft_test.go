@@ -16,7 +16,6 @@ import (
 
 	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/core"
-	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -345,37 +344,12 @@ func TestDraftModelThatDoesNotFit(t *testing.T) {
 		"an encoder":   {draft: fake.Config{Encoder: true}, want: []string{"small.gguf", "cannot be a draft model"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			fs, cfg, _ := config.NewFlagSet()
-			if err := fs.Parse(config.NormalizeArgs([]string{"--model", "big.gguf", "-md", "small.gguf", "--socket",
-				filepath.Join(t.TempDir(), "s")})); err != nil {
-				t.Fatal(err)
-			}
-			if err := cfg.Load(nil); err != nil {
-				t.Fatal(err)
-			}
-			var opened []*fake.Engine
-			open := func(o runtime.Options) (runtime.Engine, error) {
-				f := c.model
+			wontStart(t, func(o runtime.Options) (fake.Config, error) {
 				if o.ModelPath == "small.gguf" {
-					if f = c.draft; c.err != nil {
-						return nil, c.err
-					}
+					return c.draft, c.err
 				}
-				f.Options = o
-				opened = append(opened, fake.New(f))
-				return opened[len(opened)-1], nil
-			}
-			err := Run(t.Context(), cfg, slog.New(slog.DiscardHandler), open)
-			for _, want := range c.want {
-				if err == nil || !strings.Contains(err.Error(), want) {
-					t.Errorf("%v, want %q in it", err, want)
-				}
-			}
-			for _, e := range opened {
-				if !e.Closed() {
-					t.Error("an engine was left open")
-				}
-			}
+				return c.model, nil
+			}, c.want, "--model", "big.gguf", "-md", "small.gguf")
 		})
 	}
 }
@@ -423,5 +397,35 @@ func TestDraftTraceReplays(t *testing.T) {
 	}
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// wontStart runs a daemon that must not start with these options, on the engines that of describes: the error says each
+// of want, and every engine that was opened is closed.
+func wontStart(t *testing.T, of func(runtime.Options) (fake.Config, error), want []string, args ...string) {
+	t.Helper()
+	cfg, err := load(t, append(args, "--socket", filepath.Join(t.TempDir(), "s")), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var opened []*fake.Engine
+	err = Run(t.Context(), cfg, slog.New(slog.DiscardHandler), func(o runtime.Options) (runtime.Engine, error) {
+		f, err := of(o)
+		if err != nil {
+			return nil, err
+		}
+		f.Options = o
+		opened = append(opened, fake.New(f))
+		return opened[len(opened)-1], nil
+	})
+	for _, w := range want {
+		if err == nil || !strings.Contains(err.Error(), w) {
+			t.Errorf("%v, want %q in it", err, w)
+		}
+	}
+	for _, e := range opened {
+		if !e.Closed() {
+			t.Error("an engine was left open")
+		}
 	}
 }

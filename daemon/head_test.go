@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/uma-serve/uma-serve/core"
-	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -209,32 +208,8 @@ func TestEagleThatDoesNotFit(t *testing.T) {
 			[]string{file, "the model generates nothing"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			fs, cfg, _ := config.NewFlagSet()
-			if err := fs.Parse(config.NormalizeArgs([]string{"--model", c.model, "-md", c.file, "--spec-type", c.kind,
-				"--socket", filepath.Join(t.TempDir(), "s")})); err != nil {
-				t.Fatal(err)
-			}
-			if err := cfg.Load(nil); err != nil {
-				t.Fatal(err)
-			}
-			var opened []*fake.Engine
-			open := func(o runtime.Options) (runtime.Engine, error) {
-				f := c.cfg
-				f.Options = o
-				opened = append(opened, fake.New(f))
-				return opened[len(opened)-1], nil
-			}
-			err := Run(t.Context(), cfg, slog.New(slog.DiscardHandler), open)
-			for _, want := range c.want {
-				if err == nil || !strings.Contains(err.Error(), want) {
-					t.Errorf("%v, want %q in it", err, want)
-				}
-			}
-			for _, e := range opened {
-				if !e.Closed() {
-					t.Error("an engine was left open")
-				}
-			}
+			wontStart(t, func(runtime.Options) (fake.Config, error) { return c.cfg, nil }, c.want,
+				"--model", c.model, "-md", c.file, "--spec-type", c.kind)
 		})
 	}
 }

@@ -5,7 +5,9 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
@@ -72,6 +74,31 @@ func TestImageWaitsAndIsCancelled(t *testing.T) {
 	a.send("third", aboutImage(5, t))
 	if ev := a.end("third"); ev.Kind != wire.EventEOS {
 		t.Error(ev.Error)
+	}
+	r.nothingLeft()
+}
+
+// TestCancelBeforeTheDecode: a cancel that comes when the loop has made its plan and makes way for an image ends the
+// request, and no batch of its prompt is computed.
+func TestCancelBeforeTheDecode(t *testing.T) {
+	var r *running
+	var decodes atomic.Int32
+	var cancelled atomic.Bool
+	conn := make(chan ipc.Client, 1)
+	r = serve(t, fake.Config{Advance: func(time.Duration) { decodes.Add(1) },
+		Images: &fake.Images{Rows: rowsOfImage, MakeWay: func(time.Duration) {
+			if !cancelled.Swap(true) {
+				r.Cancel(<-conn, "lone")
+			}
+		}}})
+	c := r.as(7)
+	conn <- c.Local
+	c.send("lone", func(q *wire.Request) { q.Prompt, q.MaxTokens = text(0, 300), 1 })
+	if ev := c.end("lone"); ev.Kind != wire.EventEOS || ev.EOS.Reason != wire.Cancelled {
+		t.Errorf("%+v", ev)
+	}
+	if n := decodes.Load(); n != 0 {
+		t.Errorf("%d batches were computed after the cancel", n)
 	}
 	r.nothingLeft()
 }

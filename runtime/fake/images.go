@@ -17,6 +17,8 @@ type Images struct {
 	// Encode is called for each picture that is not cached, on the goroutine that asks for it; its error refuses the
 	// picture. nil: it is encoded at once.
 	Encode func(*runtime.Picture) error
+	// MakeWay is called in WaitEncoded; then a picture is always said to be encoded. nil: never.
+	MakeWay func(most time.Duration)
 
 	encode sync.Mutex // one picture at a time
 	mu     sync.Mutex
@@ -82,10 +84,10 @@ func (e *Engine) View(p *runtime.Picture, ns uint64, goOn func() bool) (*runtime
 }
 
 // Encoding implements runtime.Viewer.
-func (e *Engine) Encoding() bool { return false }
+func (e *Engine) Encoding() bool { return e.cfg.Images != nil && e.cfg.Images.MakeWay != nil }
 
 // WaitEncoded implements runtime.Viewer.
-func (e *Engine) WaitEncoded(time.Duration) {}
+func (e *Engine) WaitEncoded(most time.Duration) { e.cfg.Images.MakeWay(most) }
 
 // ImageCounts implements runtime.Viewer.
 func (e *Engine) ImageCounts() runtime.ImageCounts {
