@@ -17,7 +17,7 @@ const (
 	Limit = 15 * time.Second
 )
 
-// Pages is what Read found and did, in bytes.
+// Pages are the bytes of a file, by what Read found and did.
 type Pages struct {
 	File  int64 // size of the file
 	Huge  int64 // of it in huge pages now

@@ -101,7 +101,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestReadLeavesAlone: what is small, too large for the memory, mapped by another, or not to be read again stays as it is.
+// TestReadLeavesAlone: small files, those larger than the memory or mapped by another, and those that are not to be read
+// again stay in their pages.
 func TestReadLeavesAlone(t *testing.T) {
 	always := Options{Limit: time.Minute}
 	small := written(t, 1<<20)
