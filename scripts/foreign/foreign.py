@@ -56,6 +56,9 @@ class Server:
         if kind == "llama-server":
             command = [program, *common, "--host", "127.0.0.1", "--port", self.port, "-c", args.context, "-np",
                        args.parallel, "-kvu"]
+        elif kind == "ik_llama.cpp":  # it divides the context among its slots, which would refuse the long prompts
+            command = [program, *common, "--host", "127.0.0.1", "--port", self.port, "-c", 4 * args.context, "-np",
+                       args.parallel]
         else:
             command = [program, *common, "--socket", folder / "uma.sock", "--listen", f"127.0.0.1:{self.port}",
                        "--config", "", "--ctx-size", args.context, "--parallel", args.parallel]
