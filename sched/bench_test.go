@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/internal/invariants"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // steady is a scheduler with n answers running, one long prompt being computed and queued requests waiting.
@@ -96,7 +97,7 @@ func BenchmarkRequest(b *testing.B) {
 			plan = step()
 		}
 		events.Step(EvStep{Took: time.Millisecond})
-		events.Finish(EvFinish{Req: id, Reason: ReasonStop})
+		events.Finish(EvFinish{Req: id, Reason: reason.Stop})
 		step()
 	}
 }

@@ -240,5 +240,5 @@ func (c *Config) Validate() error {
 }
 
 // Room returns how many tokens a request with this prompt may generate at most: ≤ 0 when the prompt does not fit.
-// The scheduler cuts Spec.MaxTokens to it; the caller finishes the request with ReasonLength there.
+// The scheduler cuts Spec.MaxTokens to it; the caller finishes the request with reason.Length there.
 func (c *Config) Room(prompt int) int { return c.Cells - prompt }

@@ -30,7 +30,7 @@
 //     not arrive again. The next plan answers EvFinish and EvCancel by such a Release.
 //  6. A Release without Final is a preemption: keep the request's tokens (prompt and generated). Without Config.Prefix
 //     they will be computed again from index 0; with it, EvStarted says how many of them are cached at its next start.
-//  7. Finish a request with ReasonLength when it has generated its MaxTokens, at most Config.Room(prompt). Otherwise
+//  7. Finish a request with reason.Length when it has generated its MaxTokens, at most Config.Room(prompt). Otherwise
 //     the scheduler does.
 //  8. When a plan has no Batch, call Step at WakeAt (if it is not 0), at the next event, or at once if Again is set.
 //
@@ -88,7 +88,7 @@
 // # Users
 //
 // Users (Spec.Owner) share the queue, the sequences and the cells; share.go has the rules. So a Rejection can name a
-// request that has waited, and a Release with ReasonPreemptShare one that runs.
+// request that has waited, and a Release with reason.PreemptShare one that runs.
 //
 // # Targets
 //
@@ -146,6 +146,7 @@
 //	mix.go           how many passes a step with several mixes of adapters takes
 //	price/           whether stored cells are restored or computed, evicted ones copied or discarded
 //	outlook.go       what other engines on the device hear
+//	reason/          the words for why
 //	trace.go         recordings: their lines follow from the tags of Spec, Config and the events
 //	threads/         how many compute threads a step uses
 package sched

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/sched/cost"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // A draft model is a small model with the same vocabulary. It guesses the tokens that follow any history, one after the
@@ -188,7 +189,7 @@ func (s *Scheduler) chooseDrafts(b *batcher, p *guessStep) {
 			if r.saved += saves; r.saved >= mul(s.catchUp(r), float64(int(1)<<r.futile)) {
 				r.saved, r.feeding, r.futile = 0, true, min(r.futile+1, maxFutile)
 			} else if r.offer == 0 {
-				c.why = ReasonDraftBehind
+				c.why = reason.DraftBehind
 			}
 		default:
 			continue
@@ -361,14 +362,14 @@ func (s *Scheduler) feedDrafts(b *batcher, p *guessStep) {
 		most := min(r.lag, s.cfg.DraftBatch-int(d.load.Prefill+d.load.Decode))
 		n := d.cost.Chunk(d.upper(d.load)+left, d.load, r.history()-r.lag, most, d.cost.Upper)
 		if n <= 0 {
-			c.why = ReasonDraftTarget
+			c.why = reason.DraftTarget
 			continue
 		}
 		l := fed(d.load, r, n, false)
 		left -= d.upper(l) - d.upper(d.load)
 		d.load = l
 		s.plan.Batch[c.i].Feed = n
-		c.why = ReasonDraftCatchUp
-		r.log.add(s.now, ReasonDraftCatchUp, n)
+		c.why = reason.DraftCatchUp
+		r.log.add(s.now, reason.DraftCatchUp, n)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/internal/invariants"
 	"github.com/uma-serve/uma-serve/sched/cost"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // drafter drives a scheduler with a draft model, of which a Decode costs draft milliseconds. Its guesses come true with
@@ -131,7 +132,7 @@ func TestGoodDraftModelGuesses(t *testing.T) {
 	if d.longest > DefaultITLTarget {
 		t.Errorf("a step took %v", d.longest)
 	}
-	if d.reasons[ReasonDraftModel] < 350 {
+	if d.reasons[reason.DraftModel] < 350 {
 		t.Errorf("the reasons are %v", d.reasons)
 	}
 }
@@ -151,7 +152,7 @@ func TestUselessDraftModel(t *testing.T) {
 		if n == 1 && d.guessed > d.steps/10 {
 			t.Errorf("%d streams: %d guesses in %d steps", n, d.guessed, d.steps)
 		}
-		if d.reasons[ReasonDraftUnlikely] < d.steps*n*9/10 {
+		if d.reasons[reason.DraftUnlikely] < d.steps*n*9/10 {
 			t.Errorf("%d streams: the reasons are %v", n, d.reasons)
 		}
 	}
@@ -200,7 +201,7 @@ func TestCatchingUpIsPaidFor(t *testing.T) {
 		t.Errorf("a step took %v", d.longest)
 	}
 	d.run(100)
-	if d.guessed < 200 || d.reasons[ReasonDraftModel] < 90 {
+	if d.guessed < 200 || d.reasons[reason.DraftModel] < 90 {
 		t.Errorf("%d guesses in 100 steps; the reasons are %v", d.guessed, d.reasons)
 	}
 }
@@ -225,7 +226,7 @@ func TestPromptsTakeTheTimeOfTheDraftModel(t *testing.T) {
 	d.run(200)
 	d.events.Arrive(EvArrive{Req: 9, Spec: &Spec{Prompt: 20_000, MaxTokens: 5}})
 	d.run(50)
-	if d.guessed > 0 || d.fed > 0 || d.reasons[ReasonDraftPrompts] < 50 {
+	if d.guessed > 0 || d.fed > 0 || d.reasons[reason.DraftPrompts] < 50 {
 		t.Errorf("%d guesses, %d tokens computed by the draft model beside a prompt; the reasons are %v", d.guessed,
 			d.fed, d.reasons)
 	}
@@ -256,14 +257,14 @@ func TestTextsGoBeforeTheDraftModel(t *testing.T) {
 		d.events.Step(EvStep{Took: took, Drafting: drafting})
 		d.events.Token(e)
 		if g.steps++; sl.Drafted {
-			g.reasons[ReasonDraftModel]++
+			g.reasons[reason.DraftModel]++
 		} else if sl.Guessed > 0 {
-			g.reasons[ReasonDraft]++
+			g.reasons[reason.Draft]++
 		}
 	}
-	if g.reasons[ReasonDraft] < 150 {
-		t.Errorf("of 200 steps %d have guesses of the text, %d of the draft model", g.reasons[ReasonDraft],
-			g.reasons[ReasonDraftModel])
+	if g.reasons[reason.Draft] < 150 {
+		t.Errorf("of 200 steps %d have guesses of the text, %d of the draft model", g.reasons[reason.Draft],
+			g.reasons[reason.DraftModel])
 	}
 }
 

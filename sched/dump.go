@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/internal/words"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 var classNames = [NumClasses]string{"interactive", "background"}
@@ -158,7 +159,7 @@ func (p *Plan) Append(dst []byte, prefix string) []byte {
 		dst = append(dst, '\n')
 	}
 	for class, r := range p.Waiting {
-		if r != ReasonNone {
+		if r != reason.None {
 			dst = append(dst, prefix...)
 			dst = append(dst, "waiting "...)
 			dst = append(dst, classNames[class]...)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // apply takes one event. Events of requests that have ended are normal (a cancel and the end of an answer cross) and
@@ -33,7 +35,7 @@ func (s *Scheduler) apply(in *Events, at Entry) {
 		e := &in.Cancels[n]
 		if r := s.live(e.Req); r != nil {
 			s.heard(r)
-			s.finalise(r, ReasonCancelled, s.givenUp(r, e.Cells))
+			s.finalise(r, reason.Cancelled, s.givenUp(r, e.Cells))
 		}
 	case KindFinish:
 		e := &in.Finishes[n]
@@ -154,20 +156,20 @@ func (s *Scheduler) arrive(e *EvArrive) {
 	}
 	switch {
 	case room < 1:
-		s.rejectArrival(e, ReasonPromptTooLong)
+		s.rejectArrival(e, reason.PromptTooLong)
 		r := &s.plan.Reject[len(s.plan.Reject)-1]
 		r.Need, r.Have = e.Prompt+1, s.cfg.Cells
 		return
 	case e.Whole && e.Prompt > s.wholeLimit(e.Spec):
-		s.rejectArrival(e, ReasonPromptTooLong)
+		s.rejectArrival(e, reason.PromptTooLong)
 		r := &s.plan.Reject[len(s.plan.Reject)-1]
 		r.Need, r.Have = e.Prompt, s.wholeLimit(e.Spec)
 		return
 	case s.draining:
-		s.rejectArrival(e, ReasonDraining)
+		s.rejectArrival(e, reason.Draining)
 		return
 	}
-	if b := s.breaches(e); b.reason != ReasonNone {
+	if b := s.breaches(e); b.reason != reason.None {
 		s.rejectArrival(e, b.reason)
 		late := b.predicted - b.target
 		if b.predicted == 0 {
@@ -193,7 +195,7 @@ func (s *Scheduler) arrive(e *EvArrive) {
 		s.dated++
 	}
 	r.setHint(e.Shared)
-	r.log.add(s.now, ReasonArrived, r.prompt)
+	r.log.add(s.now, reason.Arrived, r.prompt)
 	class, owner := s.policy.lane(e.Class, e.Owner)
 	r.flow = s.openFlow(flowKey{class, owner})
 	r.user, r.bornAt = s.openUser(e.Owner), s.step
@@ -214,7 +216,7 @@ func (s *Scheduler) wholeLimit(e *Spec) int {
 func (s *Scheduler) rejectArrival(e *EvArrive, why Reason) {
 	s.reject(e.Req, why, 0)
 	r := request{id: e.Req, spec: e.Spec, arrivedAt: s.now, extent: extent{prompt: e.Prompt}}
-	r.log.add(s.now, ReasonArrived, e.Prompt)
+	r.log.add(s.now, reason.Arrived, e.Prompt)
 	s.ended.note(&r, s.now, why)
 }
 
@@ -278,7 +280,7 @@ func (s *Scheduler) outcome(e *EvStep) {
 	case StepFailed:
 		for _, r := range s.batch {
 			if r != nil {
-				s.finaliseUntold(r, ReasonFailed)
+				s.finaliseUntold(r, reason.Failed)
 			}
 		}
 	default:
@@ -307,9 +309,9 @@ func (s *Scheduler) tooLate(e *EvStep) {
 	s.rate.observe(0, float64(e.Took)+s.overhead.value+float64(s.waited))
 	for i, r := range s.batch {
 		if r != nil && s.plan.Batch[i].Kind == SlicePrefill {
-			r.reason = ReasonPrefillLate
-			r.log.add(s.now, ReasonPrefillLate, 0)
-			s.count[ReasonPrefillLate]++
+			r.reason = reason.PrefillLate
+			r.log.add(s.now, reason.PrefillLate, 0)
+			s.count[reason.PrefillLate]++
 		}
 	}
 }
@@ -354,7 +356,7 @@ func (s *Scheduler) token(r *request, e *EvToken) {
 	r.shared = min(r.shared, r.computed) // the other holders of what was cut had ended
 	if r.generated >= r.max {
 		// The caller should have finished it.
-		s.finaliseUntold(r, ReasonLength)
+		s.finaliseUntold(r, reason.Length)
 		return
 	}
 	switch {

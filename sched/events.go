@@ -178,7 +178,7 @@ type EvStarted struct {
 }
 
 // EvDefer answers a Plan.Start: a prefix that the request needs is not there yet. It waits without a sequence until
-// EvReady. Reason is ReasonJoining or ReasonRestoring.
+// EvReady. Reason is reason.Joining or reason.Restoring.
 type EvDefer struct {
 	Req    ReqID  `words:"request id,first"`
 	Reason Reason `words:",always"`

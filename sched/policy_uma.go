@@ -3,6 +3,8 @@ package sched
 import (
 	"slices"
 	"time"
+
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // uma keeps answers smooth while prompts are computed.
@@ -78,20 +80,20 @@ func (p *uma) fill(b *batcher) {
 		b.keep = p.reserved()
 		limit -= b.keep
 	}
-	unserved := b.decodeAll(p.dec, limit, ReasonDecode)
+	unserved := b.decodeAll(p.dec, limit, reason.Decode)
 	if len(p.pre) == 0 {
 		plan.Budget = max(p.shared.size(), plan.Tokens)
 		plan.Reason = b.whyNotMore()
 		return
 	}
 	if hold {
-		plan.Budget, plan.PrefillHeld, plan.Reason = plan.Tokens, true, ReasonGuard
+		plan.Budget, plan.PrefillHeld, plan.Reason = plan.Tokens, true, reason.Guard
 		return
 	}
-	why, rest := ReasonPrefillTick, 0
+	why, rest := reason.PrefillTick, 0
 	switch {
 	case floor:
-		why, rest = ReasonPrefillFloor, p.reserve()
+		why, rest = reason.PrefillFloor, p.reserve()
 	case len(p.dec) > 0:
 		rest = max(p.shared.size()-plan.Tokens, p.reserve())
 	default:
@@ -107,7 +109,7 @@ func (p *uma) fill(b *batcher) {
 	}
 	rest = min(rest, b.left)
 	if n := p.s.othersLeave(b.load, p.pre[0].computed, rest); n < rest {
-		rest, why = n, ReasonPrefillOthers
+		rest, why = n, reason.PrefillOthers
 	}
 	plan.Budget = plan.Tokens + rest
 	p.sort()
@@ -119,7 +121,7 @@ func (p *uma) fill(b *batcher) {
 	}
 	if n := min(len(unserved), b.left); n > 0 {
 		// Rows were kept for prompts, and these had no cells for them.
-		b.decodeAll(unserved, n, ReasonDecode)
+		b.decodeAll(unserved, n, reason.Decode)
 		rest = min(rest, b.left)
 		plan.Budget = plan.Tokens + max(rest, 0)
 	}
@@ -127,13 +129,13 @@ func (p *uma) fill(b *batcher) {
 	case rest > 0 || b.left == 0:
 		plan.Reason = b.whyNotMore()
 	case floor:
-		plan.Reason = ReasonGuard
-	case why == ReasonPrefillOthers:
-		plan.Reason = ReasonOthers
-	case b.unserved > 0 || b.cut() != ReasonNone:
-		plan.Reason = ReasonBudget
+		plan.Reason = reason.Guard
+	case why == reason.PrefillOthers:
+		plan.Reason = reason.Others
+	case b.unserved > 0 || b.cut() != reason.None:
+		plan.Reason = reason.Budget
 	default:
-		plan.Reason = ReasonServed
+		plan.Reason = reason.Served
 	}
 }
 
@@ -244,10 +246,10 @@ func (p *uma) observe(plan *Plan, took time.Duration) {
 		return
 	}
 	// Cells bounded it, so it is no measure of the budget.
-	if plan.Reason == ReasonCells {
+	if plan.Reason == reason.Cells {
 		return
 	}
-	limited := plan.Reason == ReasonBudget
+	limited := plan.Reason == reason.Budget
 	if plan.DecodeTokens > 0 {
 		p.shared.goal = max(float64(p.cfg.TickBudget), goalSlack*p.plain(plan.DecodeTokens))
 		p.shared.observe(plan.Tokens, limited, took)

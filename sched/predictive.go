@@ -3,6 +3,8 @@ package sched
 import (
 	"slices"
 	"time"
+
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // predictive is the part of meridian that is not its rule: the phase of each request, the target of each answer, the
@@ -100,10 +102,10 @@ func (p *predictive) skip(b *batcher, r *request, why Reason) {
 // finish sets the plan's reason and budget, after everything was added.
 func (p *predictive) finish(b *batcher) {
 	plan := &b.s.plan
-	if plan.Reason == ReasonNone {
+	if plan.Reason == reason.None {
 		plan.Reason = b.whyNotMore()
 	}
-	if plan.Budget = plan.Tokens; plan.Reason == ReasonServed {
+	if plan.Budget = plan.Tokens; plan.Reason == reason.Served {
 		plan.Budget = p.cfg.MaxBatch
 	}
 }

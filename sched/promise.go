@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/sched/cost"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // Targets of requests (Spec.TargetTTFT, TargetTTOT, TargetITL) and the promise that a strict request asks for: it is
@@ -137,7 +138,7 @@ func (s *Scheduler) breaches(e *EvArrive) breach {
 	for _, t := range []struct {
 		reason Reason
 		target time.Duration
-	}{{ReasonMissesITL, e.TargetITL}, {ReasonMissesTTOT, e.TargetTTOT}} {
+	}{{reason.MissesITL, e.TargetITL}, {reason.MissesTTOT, e.TargetTTOT}} {
 		if t.target == 0 {
 			continue
 		}
@@ -147,17 +148,17 @@ func (s *Scheduler) breaches(e *EvArrive) breach {
 	}
 	// A promise that is broken without e too is no reason to reject e.
 	if target := s.tightestPromise(); s.answerStep(e, target) > target && s.answerStep(nil, target) <= target {
-		return breach{ReasonMissesITL, target, 0}
+		return breach{reason.MissesITL, target, 0}
 	}
 	if e.TargetTTFT <= 0 {
 		return breach{}
 	}
 	in, breaks := s.firstToken(e)
 	if in > e.TargetTTFT {
-		return breach{ReasonTTFT, e.TargetTTFT, in}
+		return breach{reason.TTFT, e.TargetTTFT, in}
 	}
 	if breaks {
-		return breach{ReasonTTFT, e.TargetTTFT, 0}
+		return breach{reason.TTFT, e.TargetTTFT, 0}
 	}
 	return breach{}
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // engine is the caller and the engine in one: it keeps its own books of every request and holds each plan
@@ -251,9 +253,9 @@ func (e *engine) compute(calm bool) (ev []Event) {
 		r.have++
 		switch {
 		case r.have >= r.max:
-			ev = append(ev, EvFinish{Req: sl.Req, Reason: ReasonLength})
+			ev = append(ev, EvFinish{Req: sl.Req, Reason: reason.Length})
 		case !calm && rapid.IntRange(0, 30).Draw(e.t, "stop") == 30:
-			ev = append(ev, EvFinish{Req: sl.Req, Reason: ReasonStop})
+			ev = append(ev, EvFinish{Req: sl.Req, Reason: reason.Stop})
 		default:
 			forced := min(rapid.SampledFrom([]int{0, 0, 0, 0, 2, 9, 40}).Draw(e.t, "forced"), r.max-r.have-1)
 			r.have += forced
@@ -392,7 +394,7 @@ func (e *engine) once(ev []Event) {
 // target.
 func (e *engine) makesWay(id ReqID) bool {
 	r := e.s.requests[id]
-	return e.s.risk && r.flow.class == Background && r.reason == ReasonWaitEndangered && r.lastSkip == e.s.step
+	return e.s.risk && r.flow.class == Background && r.reason == reason.WaitEndangered && r.lastSkip == e.s.step
 }
 
 // spent reports whether this step has all the prompt tokens that a class may have in one.
@@ -422,13 +424,13 @@ func (e *engine) conserving(inBatch map[ReqID]bool) {
 	p, t := &e.plan, e.t
 	waits := false
 	for _, r := range p.Waiting {
-		waits = waits || r != ReasonNone
+		waits = waits || r != reason.None
 	}
 	for id, r := range e.live {
 		switch {
 		case r.paused || r.deferred || inBatch[id]:
 		case r.seq < 0:
-			if state, why, ok := e.s.Why(id); !ok || state == Queued && why == ReasonNone || state == Queued && !waits {
+			if state, why, ok := e.s.Why(id); !ok || state == Queued && (why == reason.None || !waits) {
 				t.Fatalf("request %d waits for nothing: %v %v %v\n%s", id, state, why, ok, e.trace)
 			}
 		case e.leftOut(id):
@@ -437,11 +439,11 @@ func (e *engine) conserving(inBatch map[ReqID]bool) {
 		case e.makesWay(id) && p.PrefillTokens > 0: // its turn comes, as bounds holds
 		case e.decodes(id) && p.DecodeTokens+min(e.cfg.MinPrefill, p.PrefillTokens) < e.cfg.MaxBatch:
 			t.Fatalf("answer %d got no token in a batch of %d\n%s", id, p.Tokens, e.trace)
-		case !e.decodes(id) && !p.PrefillHeld && p.Tokens < p.Budget && p.Reason != ReasonCells:
+		case !e.decodes(id) && !p.PrefillHeld && p.Tokens < p.Budget && p.Reason != reason.Cells:
 			t.Fatalf("prompt %d got nothing, %d of %d tokens used\n%s", id, p.Tokens, p.Budget, e.trace)
 		}
 	}
-	if len(p.Batch) == 0 && p.Reason != ReasonIdle {
+	if len(p.Batch) == 0 && p.Reason != reason.Idle {
 		t.Fatalf("an empty batch with reason %v\n%s", p.Reason, e.trace)
 	}
 	if len(e.s.running) == 0 && e.cfg.Prefix && p.Reclaim == 0 {
@@ -469,12 +471,12 @@ func (e *engine) leftOut(id ReqID) bool {
 	}
 	r, rows := e.s.requests[id], e.plan.DecodeTokens+e.plan.ProbeTokens+e.cfg.MinPrefill < e.cfg.MaxBatch
 	switch {
-	case r.reason == ReasonThinkHeld && e.cfg.Policy == "meridian":
+	case r.reason == reason.ThinkHeld && e.cfg.Policy == "meridian":
 		if late := e.now.Sub(r.lastEmit) - e.cfg.ThinkFloor; r.state != Think || rows && late >= 0 {
 			e.t.Fatalf("request %d thinks and is left out %v after the floor\n%s", id, late, e.trace)
 		}
 		return true
-	case r.reason == ReasonWaitEndangered && e.cfg.Policy == "meridian":
+	case r.reason == reason.WaitEndangered && e.cfg.Policy == "meridian":
 		late := e.now.Sub(r.lastEmit) - e.cfg.ThinkFloor
 		if r.state != Output || r.flow.class != Background || r.spec.TargetITL > 0 || rows && late >= 0 {
 			e.t.Fatalf("answer %d is left out %v after the floor\n%s", id, late, e.trace)
@@ -498,8 +500,8 @@ func (e *engine) bounds(inBatch map[ReqID]bool) {
 	} else {
 		e.held = 0
 	}
-	short := p.Reason == ReasonCells ||
-		slices.ContainsFunc(p.Batch, func(sl Slice) bool { return sl.Reason == ReasonPrefillCells })
+	short := p.Reason == reason.Cells ||
+		slices.ContainsFunc(p.Batch, func(sl Slice) bool { return sl.Reason == reason.PrefillCells })
 	predicts := e.cfg.Policy == "meridian"
 	if predicts {
 		reserve = 1
@@ -556,7 +558,7 @@ func (e *engine) bounds(inBatch map[ReqID]bool) {
 				e.t.Fatalf("answer %d waits %d steps for a token, the bound is %d\n%s", id, r.waitedRow, row, e.trace)
 			}
 		} else if (e.cfg.Policy == "uma" || predicts) && !p.PrefillHeld && !short {
-			if q := e.s.requests[id]; q.reason == ReasonPrefillTogether && q.lastSkip == e.s.step {
+			if q := e.s.requests[id]; q.reason == reason.PrefillTogether && q.lastSkip == e.s.step {
 				if r.waitedOthers++; r.waitedOthers > togetherSteps*e.cfg.MaxRunning {
 					e.t.Fatalf("prompt %d waits %d steps for others' first tokens, the bound is %d\n%s", id,
 						r.waitedOthers, togetherSteps*e.cfg.MaxRunning, e.trace)
@@ -748,7 +750,7 @@ func TestFairShare(t *testing.T) {
 					continue
 				}
 				if sl.Start+1 >= prompt[owner[sl.Req]]+7 {
-					events = append(events, EvFinish{Req: sl.Req, Reason: ReasonLength})
+					events = append(events, EvFinish{Req: sl.Req, Reason: reason.Length})
 				} else {
 					events = append(events, EvToken{Req: sl.Req})
 				}

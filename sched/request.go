@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/meridian/blocks"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // request is the record of one generation: its parts are grouped by what they are for. Records are reused: id is 0 in
@@ -63,7 +64,7 @@ type place struct {
 	// Invariant: seq ≥ 0 exactly in Prefill, Think and Output.
 	seq      int32
 	starting bool   // its Plan.Start is to be answered
-	deferred Reason // why it waits outside its queue (EvDefer); ReasonNone = it does not
+	deferred Reason // why it waits outside its queue (EvDefer); reason.None = it does not
 	ran      bool   // EvStarted has answered a start
 	started  bool   // had a sequence: MaxQueue does not apply, and it is not rejected
 	yielded  bool   // made way for an interactive request once, and does not do so again
@@ -106,7 +107,7 @@ type drafting struct {
 	guessed      int     // guesses in the newest batch
 	drafted      bool    // they are the draft model's
 	trust        trust   // how often guesses come true for it
-	guessing     Reason  // the newest decision about them; ReasonNone = none was made
+	guessing     Reason  // the newest decision about them; reason.None = none was made
 	guessSince   Instant // the first one of the decisions in a row for that reason
 }
 
@@ -330,7 +331,7 @@ func (s *Scheduler) forget(r *request) {
 	if r.paused {
 		s.paused--
 	}
-	if r.deferred != ReasonNone {
+	if r.deferred != reason.None {
 		s.deferred--
 	}
 	if r.deadline != never {
@@ -355,7 +356,7 @@ func (s *Scheduler) preempt(r *request, why Reason) {
 	case r.paused:
 		// The request that takes its place must not lose it to r again.
 		r.rank = s.nextRank()
-	case s.cfg.Prefix && (why == ReasonPreemptCells || why == ReasonPreemptFull):
+	case s.cfg.Prefix && (why == reason.PreemptCells || why == reason.PreemptFull):
 		// A request that makes way for a class or a share keeps its rank.
 		s.victims = append(s.victims, r)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/sched/cost"
+	"github.com/uma-serve/uma-serve/sched/reason"
 	"github.com/uma-serve/uma-serve/sched/slo"
 )
 
@@ -61,44 +62,6 @@ func TestValidate(t *testing.T) {
 		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
 			t.Errorf("%+v: error %v, want %q", cfg, err, c.want)
 		}
-	}
-}
-
-// TestReasons: every reason has its own label, which is fit for a metric, and a sentence.
-func TestReasons(t *testing.T) {
-	var all []Reason
-	for r := range numReasons {
-		if reasonText[r].label != "" {
-			all = append(all, r)
-		}
-	}
-	if len(all) < 30 {
-		t.Fatalf("only %d reasons", len(all))
-	}
-	seen := map[string]bool{}
-	for _, r := range all {
-		label, text := r.String(), r.Explain()
-		if seen[label] || label == "" || strings.Trim(label, "abcdefghijklmnopqrstuvwxyz_") != "" {
-			t.Errorf("reason %d has label %q", r, label)
-		}
-		seen[label] = true
-		if !strings.HasSuffix(text, ".") || len(text) < 15 {
-			t.Errorf("%s explains itself as %q", label, text)
-		}
-		if got, ok := parseReason(label); !ok || got != r {
-			t.Errorf("%s is read back as %v, %v", label, got, ok)
-		}
-	}
-	if s := (numReasons + 3).String(); s != "unknown" {
-		t.Errorf("a reason that does not exist is %q", s)
-	}
-	for _, r := range []Reason{ReasonStop, ReasonLength, ReasonFailed, ReasonCancelled, ReasonKVFull} {
-		if !r.Final() {
-			t.Errorf("%v ends nothing", r)
-		}
-	}
-	if ReasonQueueFull.Final() || ReasonPreemptCells.Final() || ReasonNone.Final() {
-		t.Error("a reason that ends nothing is final")
 	}
 }
 
@@ -157,12 +120,12 @@ func TestRoom(t *testing.T) {
 		}
 	}
 	if len(sc.plan.Reject) != 1 ||
-		sc.plan.Reject[0] != (Rejection{Req: 2, Reason: ReasonPromptTooLong, Need: 11, Have: 10}) {
+		sc.plan.Reject[0] != (Rejection{Req: 2, Reason: reason.PromptTooLong, Need: 11, Have: 10}) {
 		t.Errorf("rejects %+v", sc.plan.Reject)
 	}
 	// A caller that feeds a token beyond the room is answered with the end.
 	plan := sc.s.Step(1, List(EvStep{}, EvToken{Req: 1}))
-	if want := (Release{Req: 1, Seq: 0, Reason: ReasonLength, Final: true}); len(plan.Release) != 1 ||
+	if want := (Release{Req: 1, Seq: 0, Reason: reason.Length, Final: true}); len(plan.Release) != 1 ||
 		plan.Release[0] != want {
 		t.Errorf("releases %+v, want %+v", plan.Release, want)
 	}
@@ -221,7 +184,7 @@ func TestFlowsAreForgotten(t *testing.T) {
 	s.Step(0, List(EvArrive{Req: 1, Spec: &Spec{Prompt: 4, MaxTokens: 90}}, EvPause{Req: 1}))
 	for id := ReqID(2); id < 5000; id++ {
 		s.Step(0, List(EvArrive{Req: id, Spec: &Spec{Owner: uint32(id), Prompt: 4, MaxTokens: 9}}))
-		s.Step(0, List(EvStep{Took: 1}, EvFinish{Req: id, Reason: ReasonStop}))
+		s.Step(0, List(EvStep{Took: 1}, EvFinish{Req: id, Reason: reason.Stop}))
 	}
 	if n := len(s.flowOf); n > 100 {
 		t.Errorf("%d flows are remembered", n)
@@ -275,9 +238,9 @@ func TestTraceRoundTrip(t *testing.T) {
 			QueuedFor: 3 * time.Microsecond, Thinking: true},
 		EvArrive{Req: 2, Spec: &Spec{Prompt: 5, MaxTokens: 6}},
 		EvCancel{Req: 2}, EvCancel{Req: 12, Cells: 3},
-		EvFinish{Req: 13, Reason: ReasonStop, Cells: 4},
+		EvFinish{Req: 13, Reason: reason.Stop, Cells: 4},
 		EvStep{Took: 5, Resident: 77}, EvToken{Req: 3}, EvToken{Req: 4, Thinking: true},
-		EvFinish{Req: 5, Reason: ReasonLength}, EvPause{Req: 6}, EvResume{Req: 7},
+		EvFinish{Req: 5, Reason: reason.Length}, EvPause{Req: 6}, EvResume{Req: 7},
 		EvDrain{},
 		EvArrive{Req: 8, Spec: &Spec{Prompt: 5, MaxTokens: 6, Targets: slo.Targets{TargetTTFT: 7, Strict: true}},
 			Shared: 3},
@@ -285,8 +248,8 @@ func TestTraceRoundTrip(t *testing.T) {
 		EvArrive{Req: 12, Spec: &Spec{Prompt: 5, MaxTokens: 1, Whole: true}},
 		EvArrive{Req: 13, Spec: &Spec{Prompt: 5, MaxTokens: 1, EveryRow: true}},
 		EvStarted{Req: 8}, EvStarted{Req: 9, Cached: 100, Shared: 64},
-		EvDefer{Req: 10, Reason: ReasonJoining},
-		EvDefer{Req: 11, Reason: ReasonRestoring}, EvReady{Req: 10, Shared: 12},
+		EvDefer{Req: 10, Reason: reason.Joining},
+		EvDefer{Req: 11, Reason: reason.Restoring}, EvReady{Req: 10, Shared: 12},
 		EvReady{Req: 11}, EvCells{Cells: 99}, EvCells{},
 		EvLimit{}, EvLimit{Limit: 63 * time.Millisecond, Waited: 1234567},
 	}
@@ -548,14 +511,14 @@ func TestBrokenAnswers(t *testing.T) {
 		"none": {[][]Event{{arrive}, {}}, "no EvStarted, EvDefer or EvCancel for the start of request 7"},
 		"two": {[][]Event{{arrive}, {EvStarted{Req: 7}, EvStarted{Req: 7}}},
 			"EvStarted of request 7, which no Plan.Start named"},
-		"held and started": {[][]Event{{arrive}, {EvDefer{Req: 7, Reason: ReasonJoining},
+		"held and started": {[][]Event{{arrive}, {EvDefer{Req: 7, Reason: reason.Joining},
 			EvStarted{Req: 7}}}, "EvStarted of request 7"},
 		"held running": {[][]Event{{arrive},
-			{EvStarted{Req: 7}, EvDefer{Req: 7, Reason: ReasonJoining}}}, "EvDefer of request 7"},
+			{EvStarted{Req: 7}, EvDefer{Req: 7, Reason: reason.Joining}}}, "EvDefer of request 7"},
 		"all cached":  {[][]Event{{arrive}, {EvStarted{Req: 7, Cached: 4}}}, "Cached 4; it must be 0…3"},
 		"more shared": {[][]Event{{arrive}, {EvStarted{Req: 7, Cached: 2, Shared: 3}}}, "Shared 3 of Cached 2"},
 
-		"held for nothing": {[][]Event{{arrive}, {EvDefer{Req: 7, Reason: ReasonStop}}}, "it must be"},
+		"held for nothing": {[][]Event{{arrive}, {EvDefer{Req: 7, Reason: reason.Stop}}}, "it must be"},
 		"too many cells":   {[][]Event{{EvCells{Cells: 101}}}, "EvCells of 101 cells"},
 		"gives too much": {[][]Event{{arrive}, {EvStarted{Req: 7}}, {EvCancel{Req: 7, Cells: 101}}},
 			"gives up 101 cells"},
@@ -607,7 +570,7 @@ func TestPinnedInTheWay(t *testing.T) {
 		t.Fatalf("plan is\n%s", &plan)
 	}
 	plan = s.Step(4, List())
-	if want := (Release{Req: 1, Seq: 0, Reason: ReasonKVFull, Final: true}); len(plan.Release) != 1 ||
+	if want := (Release{Req: 1, Seq: 0, Reason: reason.KVFull, Final: true}); len(plan.Release) != 1 ||
 		plan.Release[0] != want {
 		t.Fatalf("nothing came free:\n%s", &plan)
 	}
@@ -646,9 +609,9 @@ func TestLogForgets(t *testing.T) {
 		t.Errorf("log is %+v", log)
 	}
 	d = decisions{}
-	d.add(0, ReasonArrived, 5)
+	d.add(0, reason.Arrived, 5)
 	for i := range 100 {
-		d.add(Instant(i), []Reason{ReasonThink, ReasonThinkHeld}[i%2], i%2)
+		d.add(Instant(i), []Reason{reason.Think, reason.ThinkHeld}[i%2], i%2)
 	}
 	if log := d.appendTo(nil); len(log) != 3 || log[1].Times != 50 || log[2].Last != 99 {
 		t.Errorf("log is %+v", log)
@@ -662,13 +625,13 @@ func TestLogForgets(t *testing.T) {
 	}
 	all := s.Finished(nil)
 	if len(all) != endedSize || all[0].Req != endedSize+5 || all[endedSize-1].Req != 6 ||
-		all[0].Reason != ReasonPromptTooLong {
+		all[0].Reason != reason.PromptTooLong {
 		t.Errorf("%d ended: %+v …", len(all), all[0])
 	}
 	if _, ok := s.Decisions(nil, 3); ok {
 		t.Error("request 3 is still remembered")
 	}
-	if log, ok := s.Decisions(nil, 30); !ok || len(log) != 2 || log[1].Reason != ReasonPromptTooLong {
+	if log, ok := s.Decisions(nil, 30); !ok || len(log) != 2 || log[1].Reason != reason.PromptTooLong {
 		t.Errorf("request 30: %+v, %v", log, ok)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/internal/invariants"
 	"github.com/uma-serve/uma-serve/sched/cost"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // Scheduler decides what each decode step computes. Step is a function of New's arguments and of the (now, events)
@@ -104,7 +105,7 @@ type counts struct {
 	preemptions uint64
 	guardSkips  uint64
 	ignored     uint64
-	count       [numReasons]uint64
+	count       [reason.Count]uint64
 	ended       ended
 }
 
@@ -180,8 +181,8 @@ func (s *Scheduler) Step(now Instant, in *Events) Plan {
 	s.fallBack()
 	s.rejectExcess()
 	if s.plan.Again {
-		s.plan.Reason = ReasonAgain
-		s.count[ReasonAgain]++
+		s.plan.Reason = reason.Again
+		s.count[reason.Again]++
 	} else {
 		s.fill()
 	}
@@ -239,7 +240,7 @@ func (s *Scheduler) fill() {
 	b.unserved = b.runnable
 	b.load.More = passes(s.running)
 	b.chooseForks()
-	s.plan.Reason = ReasonIdle
+	s.plan.Reason = reason.Idle
 	s.plan.Budget = s.cfg.MaxBatch
 	if b.runnable > 0 {
 		s.policy.fill(b)
@@ -341,7 +342,7 @@ func (s *Scheduler) Stats() Stats {
 	}
 	g := &s.guard
 	st.Guard, st.TargetInfeasible, st.ITLTarget = g.state, g.infeasible, g.target
-	st.ThinkHeld, st.ThinkHeldTotal = g.thinkHeld, s.count[ReasonThinkHeld]
+	st.ThinkHeld, st.ThinkHeldTotal = g.thinkHeld, s.count[reason.ThinkHeld]
 	st.Cost, st.CostError, st.CostRatio = s.cost.Cost(), s.cost.RelativeError(), s.cost.Margin()
 	st.Predicted = s.plan.Predicted
 	st.TTFTAtRisk = s.atRisk()
@@ -351,7 +352,7 @@ func (s *Scheduler) Stats() Stats {
 
 // Count returns how often a decision was made for this reason since New.
 func (s *Scheduler) Count(why Reason) uint64 {
-	if why >= numReasons {
+	if why >= reason.Count {
 		return 0
 	}
 	return s.count[why]
@@ -362,20 +363,20 @@ func (s *Scheduler) Count(why Reason) uint64 {
 func (s *Scheduler) Why(id ReqID) (state State, why Reason, ok bool) {
 	r := s.requests[id]
 	if r == nil {
-		return 0, ReasonNone, false
+		return 0, reason.None, false
 	}
 	if r.state != Queued {
 		return r.state, r.reason, true
 	}
 	switch {
 	case r.paused:
-		return Queued, ReasonWaitPaused, true
-	case r.deferred != ReasonNone:
+		return Queued, reason.WaitPaused, true
+	case r.deferred != reason.None:
 		return Queued, r.deferred, true
-	case r.queued && s.plan.Waiting[r.flow.class] != ReasonNone && s.first(r.flow.class) == r:
+	case r.queued && s.plan.Waiting[r.flow.class] != reason.None && s.first(r.flow.class) == r:
 		return Queued, s.plan.Waiting[r.flow.class], true
 	}
-	return Queued, ReasonWaitTurn, true
+	return Queued, reason.WaitTurn, true
 }
 
 // mul returns a product that is rounded before it is added to anything, as package cost's are: a trace replays to the

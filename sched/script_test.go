@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/uma-serve/uma-serve/internal/words"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // TestScripts runs testdata/*.txt: what the scheduler decides in a course of events. Besides the events of a trace,
@@ -249,7 +250,7 @@ func (sc *script) command(out *strings.Builder, f []string) error {
 		fmt.Fprintf(out, "due %v after the batch, others %s; answers take %v, at least %v, background %v\n", o.Target,
 			due, o.Step.Round(time.Millisecond), o.Least.Round(time.Millisecond), o.Background)
 	case "count":
-		r, ok := parseReason(f[1])
+		r, ok := reason.Parse(f[1])
 		if !ok {
 			return fmt.Errorf("%q is no reason", f[1])
 		}
@@ -340,11 +341,11 @@ func (sc *script) took(d time.Duration, args []string) error {
 		sc.have[sl.Req]++
 		switch what := special[sl.Req]; {
 		case what == "stop":
-			sc.events = append(sc.events, EvFinish{Req: sl.Req, Reason: ReasonStop})
+			sc.events = append(sc.events, EvFinish{Req: sl.Req, Reason: reason.Stop})
 		case what == "cancel":
 			sc.events = append(sc.events, EvCancel{Req: sl.Req})
 		case sc.have[sl.Req] == sc.max[sl.Req]:
-			sc.events = append(sc.events, EvFinish{Req: sl.Req, Reason: ReasonLength})
+			sc.events = append(sc.events, EvFinish{Req: sl.Req, Reason: reason.Length})
 		default:
 			e := EvToken{Req: sl.Req, Thinking: what == "think", Probe: sc.probe[sl.Req],
 				Forced: sc.forced[sl.Req], Offer: sc.offer[sl.Req]}

@@ -3,6 +3,8 @@ package sched
 import (
 	"slices"
 	"time"
+
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // Shares between users. A user is an owner (Spec.Owner, the peer uid). Users with live requests have equal shares of
@@ -108,7 +110,7 @@ func (s *Scheduler) rejectExcess() {
 	for class := range NumClasses {
 		if limit := s.cfg.Limits[class].MaxQueue; limit > 0 {
 			for s.byClass[class].fresh > limit {
-				s.pickExcess(ReasonClassQueueFull, func(u *user) (int, *request) {
+				s.pickExcess(reason.ClassQueueFull, func(u *user) (int, *request) {
 					return u.waiting[class].n,
 						u.waiting[class].tail
 				})
@@ -116,7 +118,7 @@ func (s *Scheduler) rejectExcess() {
 		}
 	}
 	for s.byClass[Interactive].fresh+s.byClass[Background].fresh > s.cfg.MaxQueue {
-		s.pickExcess(ReasonQueueFull, func(u *user) (int, *request) {
+		s.pickExcess(reason.QueueFull, func(u *user) (int, *request) {
 			for class := NumClasses; class > 0; class-- {
 				if r := u.waiting[class-1].tail; r != nil {
 					return u.fresh, r // the newest of its lowest class
@@ -150,7 +152,7 @@ func (s *Scheduler) pickExcess(why Reason, waiting func(*user) (int, *request)) 
 	}
 	// It was accepted in an earlier Step, so it is told that another user's request took its place.
 	if v.bornAt != s.step {
-		why = ReasonDisplaced
+		why = reason.Displaced
 	}
 	s.unwait(v)
 	s.excess = append(s.excess, excess{v, why})
@@ -314,7 +316,7 @@ func (s *Scheduler) overCells(u *user) bool {
 	}
 	n := 0
 	for _, r := range s.running {
-		if r.user == u && r.preemptFor == ReasonNone {
+		if r.user == u && r.preemptFor == reason.None {
 			n += r.own()
 		}
 	}

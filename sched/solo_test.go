@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/sched/cost"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // lone computes a prompt with nothing else running, on a machine, and is how long its steps took.
@@ -26,7 +27,7 @@ func lone(t *testing.T, s *Scheduler, m *machine, id ReqID, now *Instant, prompt
 		*now = now.Add(took)
 		events = append(events[:0], EvStep{Took: took})
 		if sl.Row >= 0 {
-			events = append(events, EvFinish{Req: id, Reason: ReasonStop})
+			events = append(events, EvFinish{Req: id, Reason: reason.Stop})
 			s.Step(*now, List(events...))
 			return steps
 		}

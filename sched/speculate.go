@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/sched/cost"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // Speculation: the caller guesses what follows a request's history (EvToken.Offer), and a step may compute some of the
@@ -91,7 +92,7 @@ type guessRow struct {
 	drafted bool   // the guesses are the draft model's
 	forced  int    // rows that it gets as a trial of the draft model
 	take    bool   // it is in the round that draftRound has found
-	why     Reason // why it has none, if that is not the step's reason; ReasonNone = it is
+	why     Reason // why it has none, if that is not the step's reason; reason.None = it is
 }
 
 // guessStep is the step to which rows of guesses are added. Times are in milliseconds.
@@ -130,13 +131,13 @@ func (s *Scheduler) speculate(b *batcher) {
 	if len(g.open) == 0 && !s.cfg.DraftStates {
 		return
 	}
-	why := ReasonDraftUnlikely
+	why := reason.DraftUnlikely
 	// These bound the step before any price is compared.
 	switch {
 	case s.promptsWait():
-		why, p.room = ReasonDraftPrompts, 0
+		why, p.room = reason.DraftPrompts, 0
 	case p.room <= 0:
-		why = ReasonDraftRoom
+		why = reason.DraftRoom
 	}
 	if p.left = s.guessLimit(b); s.cfg.AllGuesses {
 		p.left = math.Inf(1)
@@ -160,14 +161,14 @@ func (s *Scheduler) speculate(b *batcher) {
 		p.room = min(p.room, g.last/2)
 	}
 	if !s.addGuesses(b, &p) {
-		why = ReasonDraftTarget
+		why = reason.DraftTarget
 	}
-	taken := ReasonDraft
+	taken := reason.Draft
 	switch p.room = limited; {
 	// Only where the price of the rows was the reason: a trial cannot make room or time.
-	case p.added == 0 && why == ReasonDraftUnlikely && s.trialDue():
+	case p.added == 0 && why == reason.DraftUnlikely && s.trialDue():
 		s.guessTrial(b, &p, trialRows)
-		taken, g.trial = ReasonDraftTrial, p.added > 0
+		taken, g.trial = reason.DraftTrial, p.added > 0
 	case vary && p.added > 0 && p.added == g.last:
 		s.guessTrial(b, &p, p.added+trialRows)
 	}
@@ -186,15 +187,15 @@ func (s *Scheduler) speculate(b *batcher) {
 		what := taken
 		switch {
 		case c.n == 0:
-			if c.why == ReasonNone {
+			if c.why == reason.None {
 				c.why = why
 			}
 			s.decide(r, c.why)
 			continue
 		case c.drafted:
 			s.drafted(r, c)
-			if what = ReasonDraftModel; c.forced > 0 {
-				what = ReasonDraftModelTrial
+			if what = reason.DraftModel; c.forced > 0 {
+				what = reason.DraftModelTrial
 				d.trial.in, d.trial.plain = true, plain
 			}
 		}
@@ -222,9 +223,9 @@ func (s *Scheduler) openGuesses(b *batcher) (value float64) {
 		switch {
 		case !r.guesses:
 		case r.offer == 0 && r.draft == 0:
-			s.decide(r, ReasonDraftNone)
+			s.decide(r, reason.DraftNone)
 		case s.cfg.Rereads && (len(s.plan.Batch) > 1 || sl.N > 1):
-			s.decide(r, ReasonDraftState)
+			s.decide(r, reason.DraftState)
 		default:
 			chance := s.sureChance(r, r.grade)
 			g.open = append(g.open, guessRow{i: i, chance: chance, all: 1, value: mul(r.worth(), chance)})
@@ -438,7 +439,7 @@ func (s *Scheduler) renumber() {
 
 // Guessing says what becomes of a request's guesses.
 type Guessing struct {
-	Why   Reason  // the newest decision; ReasonNone = there was none
+	Why   Reason  // the newest decision; reason.None = there was none
 	Since Instant // when the decisions for that reason began
 	// Chance is the probability that a guess of the newest grade comes true in the request's phase, or one of the draft
 	// model where Why is about that.
@@ -453,7 +454,7 @@ func (s *Scheduler) Guessing(id ReqID) (g Guessing, ok bool) {
 	}
 	grade := r.grade
 	switch r.guessing {
-	case ReasonDraftModel, ReasonDraftModelTrial, ReasonDraftBehind, ReasonDraftCatchUp:
+	case reason.DraftModel, reason.DraftModelTrial, reason.DraftBehind, reason.DraftCatchUp:
 		grade = DraftGrade
 	default:
 		if r.offer == 0 && r.draft > 0 {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/internal/invariants"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // guesser drives a scheduler on a machine of which a step costs cost milliseconds. Guesses of each request come true
@@ -122,7 +123,7 @@ func TestWrongGuessesCostNothing(t *testing.T) {
 			t.Errorf("%d streams: %.4f of the tokens/s without guesses; %d were computed in %d steps", n, r, g.guessed,
 				g.steps)
 		}
-		if g.reasons[ReasonDraftUnlikely] < g.steps*9/10 {
+		if g.reasons[reason.DraftUnlikely] < g.steps*9/10 {
 			t.Errorf("%d streams: the reasons are %v", n, g.reasons)
 		}
 	}
@@ -157,7 +158,7 @@ func TestGuessesWithStates(t *testing.T) {
 	}
 	g := newGuesser(t, Config{Rereads: true}, 2)
 	g.run(200)
-	if g.guessed > 0 || g.reasons[ReasonDraftState] < 300 {
+	if g.guessed > 0 || g.reasons[reason.DraftState] < 300 {
 		t.Errorf("two streams: %d guesses, the reasons are %v", g.guessed, g.reasons)
 	}
 }
@@ -192,7 +193,7 @@ func TestRowsThatCostAStepEach(t *testing.T) {
 	if g.guessed == 0 || g.guessed > 4*trialRows {
 		t.Errorf("%d guesses were computed in %d steps", g.guessed, g.steps)
 	}
-	if g.reasons[ReasonDraftTrial] == 0 || g.reasons[ReasonDraftUnlikely] < g.steps*9/10 {
+	if g.reasons[reason.DraftTrial] == 0 || g.reasons[reason.DraftUnlikely] < g.steps*9/10 {
 		t.Errorf("the reasons are %v", g.reasons)
 	}
 	g.cost = func(rows int, _ float64) float64 { return 8 + 2*float64(rows) }
@@ -208,7 +209,7 @@ func TestPromptsTakeTheTimeOfGuesses(t *testing.T) {
 	g.run(100)
 	g.events.Arrive(EvArrive{Req: 9, Spec: &Spec{Prompt: 20_000, MaxTokens: 5}})
 	g.run(50)
-	if g.guessed > 0 || g.reasons[ReasonDraftPrompts] < 50 {
+	if g.guessed > 0 || g.reasons[reason.DraftPrompts] < 50 {
 		t.Errorf("%d guesses were computed beside a prompt; the reasons are %v", g.guessed, g.reasons)
 	}
 }

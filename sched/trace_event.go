@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/uma-serve/uma-serve/internal/words"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // eventKind writes and reads one kind of event.
@@ -42,7 +43,7 @@ var kinds = [...]eventKind{
 		}),
 	KindStarted: kindOf(KindStarted, "started", func(l *Events) *[]EvStarted { return &l.Starts }, nil),
 	KindDefer: kindOf(KindDefer, "defer", func(l *Events) *[]EvDefer { return &l.Defers },
-		func(e *EvDefer) error { return checkReason(e.Reason, e.Reason.defers(), "defers no request") }),
+		func(e *EvDefer) error { return checkReason(e.Reason, e.Reason.Defers(), "defers no request") }),
 	KindReady: kindOf(KindReady, "ready", func(l *Events) *[]EvReady { return &l.Readies }, nil),
 	KindCells: kindOf(KindCells, "cells", func(l *Events) *[]EvCells { return &l.Rooms }, nil),
 }
@@ -67,12 +68,9 @@ func kindOf[E any](kind EventKind, name string, list func(*Events) *[]E, check f
 	}
 }
 
-// defers reports whether r can defer a start.
-func (r Reason) defers() bool { return r == ReasonJoining || r == ReasonRestoring }
-
 func checkReason(r Reason, ok bool, unfit string) error {
 	switch {
-	case r == ReasonNone:
+	case r == reason.None:
 		return errors.New("the reason is missing")
 	case !ok:
 		return fmt.Errorf("%q %s", r, unfit)
@@ -111,15 +109,5 @@ func (o *Outcome) SetWord(text string) error {
 		return words.UnknownError(text)
 	}
 	*o = Outcome(i)
-	return nil
-}
-
-// AppendWord and SetWord are a reason's text in a trace.
-func (r *Reason) AppendWord(dst []byte) []byte { return append(dst, r.String()...) }
-func (r *Reason) SetWord(text string) (err error) {
-	known := false
-	if *r, known = parseReason(text); !known {
-		return words.UnknownError(text)
-	}
 	return nil
 }

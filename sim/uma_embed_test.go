@@ -5,6 +5,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/reason"
 	"github.com/uma-serve/uma-serve/sim"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
@@ -57,7 +58,7 @@ func TestUmaEmbeds(t *testing.T) {
 			t.Errorf("request %d (text: %v) began with %d cached tokens", i, rows[i].Embed, got)
 		}
 	}
-	if ends[sched.ReasonEmbedded] != 8 {
+	if ends[reason.Embedded] != 8 {
 		t.Errorf("ends: %v", ends)
 	}
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/reason"
 	"github.com/uma-serve/uma-serve/sim/latency"
 )
 
@@ -30,7 +31,7 @@ func FromRecording(t *sched.Trace) ([]Request, error) {
 			origin = min(origin, step.Now.Add(-step.Events.Arrivals[i].QueuedFor))
 		}
 		for _, ev := range step.Events.Finishes {
-			if ev.Reason == sched.ReasonEmbedded {
+			if ev.Reason == reason.Embedded {
 				rec.texts[ev.Req] = true
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 func TestFromRecording(t *testing.T) {
@@ -16,7 +17,7 @@ func TestFromRecording(t *testing.T) {
 	add(130, sched.EvStep{Took: 30 * time.Millisecond}, sched.EvToken{Req: 9, Thinking: true},
 		sched.EvArrive{Req: 10, Spec: &sched.Spec{Prompt: 3, MaxTokens: 4, Class: sched.Background}})
 	add(150, sched.EvStep{}, sched.EvToken{Req: 9}, sched.EvCancel{Req: 10})
-	add(160, sched.EvStep{}, sched.EvFinish{Req: 9, Reason: sched.ReasonStop})
+	add(160, sched.EvStep{}, sched.EvFinish{Req: 9, Reason: reason.Stop})
 	recorded, err := sched.ReadTrace(trace)
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +84,7 @@ func TestChained(t *testing.T) {
 	}
 	step := sched.EvStep{Took: 10 * time.Millisecond}
 	end := func(id sched.ReqID) sched.Event {
-		return sched.EvFinish{Req: id, Reason: sched.ReasonLength}
+		return sched.EvFinish{Req: id, Reason: reason.Length}
 	}
 	trace = sched.AppendEvents(trace, at(0), sched.List(arrive(1, 7, 0), arrive(2, 8, 0)))
 	trace = sched.AppendEvents(trace, at(50), sched.List(step, end(1)))
@@ -136,7 +137,7 @@ func TestTurnsFollowTheirAnswers(t *testing.T) {
 	}
 	token := func(id sched.ReqID) sched.Event { return sched.EvToken{Req: id} }
 	end := func(id sched.ReqID) sched.Event {
-		return sched.EvFinish{Req: id, Reason: sched.ReasonLength}
+		return sched.EvFinish{Req: id, Reason: reason.Length}
 	}
 	add := func(ms int, events ...sched.Event) { trace = sched.AppendEvents(trace, at(ms), sched.List(events...)) }
 	step := sched.EvStep{Took: 10 * time.Millisecond}
@@ -180,7 +181,7 @@ func TestTurnsOfEqualLength(t *testing.T) {
 		add(ms+50, sched.EvStep{Took: 10 * time.Millisecond},
 			sched.EvToken{Req: id})
 		add(ms+60, sched.EvStep{Took: 10 * time.Millisecond},
-			sched.EvFinish{Req: id, Reason: sched.ReasonLength})
+			sched.EvFinish{Req: id, Reason: reason.Length})
 	}
 	whole(1, 500, 0, 0)
 	whole(2, 500, 400, 60_000)
