@@ -209,10 +209,10 @@ func (s *Scheduler) checkPlan() error {
 		}
 		switch {
 		case sl.Req != r.id || sl.Seq != r.seq || sl.Start != r.computed || sl.N < 1 || sl.N-sl.Guessed > r.left() ||
-			sl.Guessed < 0 || sl.Guessed > 0 && (!sl.Drafted && sl.Guessed > r.offer || sl.Row < 0) ||
+			sl.Guessed < 0 || sl.Guessed > 0 && (!sl.Drafted && sl.Guessed > r.guess.Offer || sl.Row < 0) ||
 			sl.Guessed > 0 && s.cfg.Rereads && (len(p.Batch) > 1 || sl.N-sl.Guessed > 1) ||
-			sl.Feed < 0 || sl.Feed > r.lag ||
-			sl.Drafted && (sl.Feed != r.lag || sl.Feed == 0 || sl.Guessed == 0 || sl.Guessed > r.draft):
+			sl.Feed < 0 || sl.Feed > r.guess.Lag ||
+			sl.Drafted && (sl.Feed != r.guess.Lag || sl.Feed == 0 || sl.Guessed == 0 || sl.Guessed > r.guess.Draft):
 			return fmt.Errorf("slice %+v does not fit request %d: sequence %d, %d computed, %d left", *sl, r.id, r.seq,
 				r.computed, r.left())
 		case (sl.Kind == SliceDecode) != r.decoding():

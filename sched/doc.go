@@ -140,7 +140,7 @@
 //	prompts.go       how many prompt tokens a step computes beside answers, also those of other engines (within)
 //	solo.go          the length of steps that no answer waits for
 //	together.go      when prompts that arrived together wait for each other's first token
-//	speculate.go     how many guessed tokens a step computes; draft.go has those of a draft model
+//	guess/           how many guessed tokens a step computes; speculate.go tells it of the step
 //	cost/            how long a step takes, also after a change of the number of threads
 //	price.go         how long computing a part of a prompt would take
 //	mix.go           how many passes a step with several mixes of adapters takes

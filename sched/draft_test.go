@@ -7,6 +7,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/internal/invariants"
 	"github.com/uma-serve/uma-serve/sched/cost"
+	"github.com/uma-serve/uma-serve/sched/guess"
 	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
@@ -54,7 +55,7 @@ func (d *drafter) step() {
 	for i := range plan.Batch {
 		at += Attended(plan.Batch[i].Start, plan.Batch[i].N)
 	}
-	if l := d.s.drafts.load; !l.None() {
+	if l := d.s.guesses.Draft.Load; !l.None() {
 		drafting = time.Duration(d.draft(l) * noise * 1e6)
 	}
 	took := time.Duration(d.cost(plan.Tokens, at) * noise * 1e6)
@@ -217,7 +218,7 @@ func TestDraftRoundsAreShared(t *testing.T) {
 	if d.guessed < 6*100 {
 		x, _ := d.s.Guessing(1)
 		t.Errorf("%d guesses in 200 steps of 6 streams; the reasons are %v, a chance is %.2f; the draft model: %+v",
-			d.guessed, d.reasons, x.Chance, d.s.drafts.cost.Cost())
+			d.guessed, d.reasons, x.Chance, d.s.guesses.Draft.Cost.Cost())
 	}
 }
 
@@ -243,7 +244,7 @@ func TestTextsGoBeforeTheDraftModel(t *testing.T) {
 		sl := &plan.Batch[0]
 		took := time.Duration(d.cost(plan.Tokens, 0) * 1e6)
 		drafting := time.Duration(0)
-		if l := d.s.drafts.load; !l.None() {
+		if l := d.s.guesses.Draft.Load; !l.None() {
 			drafting = time.Duration(d.draft(l) * 1e6)
 			d.drafting += drafting
 		}
@@ -312,7 +313,7 @@ func TestDraftPhasesAreLearnedApart(t *testing.T) {
 
 func TestWrongDraftEvents(t *testing.T) {
 	for name, e := range map[string]EvToken{
-		"too many":                      {Draft: maxGuessRows + 1, Lag: 1},
+		"too many":                      {Draft: guess.MaxRows + 1, Lag: 1},
 		"negative":                      {Draft: -1},
 		"without lag":                   {Draft: 1},
 		"right ones that were not made": {DraftRight: 17},

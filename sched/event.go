@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/uma-serve/uma-serve/sched/guess"
 	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
@@ -93,9 +94,9 @@ func (s *Scheduler) finished(r *request, e *EvFinish) {
 	if !e.Reason.Final() {
 		panic(fmt.Sprintf("sched: EvFinish of request %d with reason %q, which ends nothing", r.id, e.Reason))
 	}
-	if e.Accepted < 0 || e.Accepted > r.guessed {
+	if e.Accepted < 0 || e.Accepted > r.guess.Guessed {
 		panic(fmt.Sprintf("sched: EvFinish of request %d accepts %d guesses; %d were computed", r.id, e.Accepted,
-			r.guessed))
+			r.guess.Guessed))
 	}
 	s.heard(r)
 	r.generated += e.Accepted
@@ -185,7 +186,7 @@ func (s *Scheduler) arrive(e *EvArrive) {
 		id: e.Req, spec: e.Spec, arrivedAt: s.now, rank: s.nextRank(), state: Queued, phase: Output,
 		extent: extent{prompt: e.Prompt, max: min(e.MaxTokens, room), spared: e.Cached, restore: e.Restore},
 		place:  place{seq: -1}, timing: timing{deadline: never, due: s.dueAt(e)},
-		drafting: drafting{guesses: e.Guesses},
+		guess: guess.Request{Able: e.Guesses},
 	}
 	if e.Thinking {
 		r.phase = Think
@@ -227,23 +228,22 @@ func (s *Scheduler) outcome(e *EvStep) {
 	}
 	s.owedStep = false
 	s.kvTokens = 0
-	s.drafts.observe(e.Drafting)
+	s.guesses.Draft.Observe(e.Drafting)
 	for i, r := range s.batch {
 		if r != nil && s.plan.Batch[i].Drafted {
-			r.draft = 0
+			r.guess.Draft = 0
 		}
 	}
 	switch e.Outcome {
 	case StepOK:
 		s.tick.add(float64(e.Took), 0.2)
 		s.policy.observe(&s.plan, e.Took)
-		if s.guesses.trial {
-			s.cost.EndStreak() // a step of unusual shape says nothing about the machine's speed
+		if s.guesses.Trial() {
+			s.cost.EndStreak()
 		}
-		s.drafts.settle(e.Took, e.Drafting, s.plan.Predicted)
 		s.cost.ObserveAt(int64(s.now), s.batcher.load, e.Took, s.plan.DecodeTokens > 0 && s.plan.PrefillTokens > 0)
 		s.observeGap(e.Took + e.Drafting)
-		s.learnPrice(e.Took)
+		s.guesses.Learn(&s.cost.Model, e.Took, e.Drafting, s.plan.Predicted)
 		if n := s.plan.PrefillTokens; n > 0 || s.plan.PrefillHeld {
 			s.rate.observe(n, float64(e.Took)+s.overhead.value+float64(s.waited))
 		}
@@ -257,7 +257,7 @@ func (s *Scheduler) outcome(e *EvStep) {
 			}
 			// Guesses count when EvToken or EvFinish says that they came true (Accepted).
 			r.computed += sl.N - sl.Guessed
-			r.guessed, r.drafted = sl.Guessed, sl.Drafted
+			r.guess.Guessed, r.guess.Drafted = sl.Guessed, sl.Drafted
 			s.charge(r)
 			if sl.Row >= 0 {
 				r.awaiting = true
@@ -294,7 +294,7 @@ func (s *Scheduler) onThreads(e *EvThreads) {
 		panic(fmt.Sprintf("sched: EvThreads with %d threads; they must be 1…%d", e.Threads, MaxThreads))
 	}
 	if before := s.cost.Switch(int64(s.now), e.Threads, e.Disturbed); before != 0 && before != e.Threads {
-		s.drafts.cost.ForThreads(before, e.Threads)
+		s.guesses.Draft.Cost.ForThreads(before, e.Threads)
 	}
 }
 
@@ -338,16 +338,14 @@ func (s *Scheduler) token(r *request, e *EvToken) {
 			r.max-r.generated))
 	}
 	s.heard(r)
-	s.learnGuesses(r, e)
+	s.guesses.Token(&r.guess, r.phase == Think, guess.News{
+		Right: e.Right, Wrong: e.Wrong, DraftRight: e.DraftRight, DraftWrong: e.DraftWrong,
+		Offer: e.Offer, Grade: e.Grade, Draft: e.Draft, Lag: e.Lag,
+	})
 	r.computed += e.Accepted
 	s.charge(r)
 	r.computed -= e.Again
 	r.generated += e.Accepted + 1 + e.Forced
-	r.offer, r.grade, r.guessed = e.Offer, e.Grade, 0
-	if e.Lag > r.lag+maxGuessRows {
-		r.feeding = false // the draft model has lost the history
-	}
-	r.draft, r.lag = e.Draft, e.Lag
 	r.probe = e.Probe
 	// What is left of its history counts as prompt, so that its limit moves too.
 	r.prompt -= e.Cut

@@ -107,7 +107,7 @@ type EvToken struct {
 	Right int  `words:"right"`
 	Wrong bool `words:"wrong"`
 	// Offer is the number of tokens behind this one that the caller can guess, and Grade says how sure it is, see
-	// NumGrades. A step may compute them with this one (Slice.Guessed).
+	// guess.NumGrades. A step may compute them with this one (Slice.Guessed).
 	Offer int `words:"offer"`
 	Grade int `words:"grade"`
 	// Draft is the number of tokens behind this one that the draft model can guess, 0 = none. Lag is the number of

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/uma-serve/uma-serve/sched/guess"
 	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
@@ -263,7 +264,7 @@ func (e *engine) compute(calm bool) (ev []Event) {
 			tok.Probe = rapid.SampledFrom([]int{0, 0, 0, 1, 3, 30}).Draw(e.t, "probe")
 			if r.guesses {
 				tok.Offer = min(rapid.SampledFrom([]int{0, 1, 4, 16}).Draw(e.t, "offer"), r.max-r.have-1)
-				tok.Grade = rapid.IntRange(0, NumGrades-1).Draw(e.t, "grade")
+				tok.Grade = rapid.IntRange(0, guess.NumGrades-1).Draw(e.t, "grade")
 				r.offer = tok.Offer
 			}
 			ev = append(ev, tok)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/meridian/blocks"
+	"github.com/uma-serve/uma-serve/sched/guess"
 	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
@@ -37,8 +38,11 @@ type request struct {
 	place
 	timing
 	turns
-	drafting
 	standing
+
+	guess      guess.Request
+	guessing   Reason  // the newest decision about its guesses; reason.None = none was made
+	guessSince Instant // the first one of the decisions in a row for that reason
 }
 
 // extent is the size of a request, in tokens.
@@ -92,23 +96,6 @@ type turns struct {
 	probe    int    // rows of the fork beside its next row; 0 = none
 	// forkSkipped is the Scheduler.step of the first fork that was skipped since its newest one; 0 = none.
 	forkSkipped uint64
-}
-
-// drafting is the state of a request's guesses (speculate.go, draft.go).
-type drafting struct {
-	guesses bool // EvArrive.Guesses
-	// tokens behind its history that the caller can guess, 0 = none, and their grade
-	offer, grade int
-	draft, lag   int     // EvToken.Draft, Lag; draft is 0 once the draft model has guessed
-	saved        float64 // ms that its guesses would have saved if it had known the history
-	futile       uint8   // times that the draft model has caught up since its newest guess for it
-	feeding      bool    // the draft model computes what it lacks
-	trying       bool    // and then makes a trial
-	guessed      int     // guesses in the newest batch
-	drafted      bool    // they are the draft model's
-	trust        trust   // how often guesses come true for it
-	guessing     Reason  // the newest decision about them; reason.None = none was made
-	guessSince   Instant // the first one of the decisions in a row for that reason
 }
 
 // standing is the position of a request that waits for a sequence.
@@ -272,8 +259,8 @@ func (s *Scheduler) vacate(r *request, gives int) {
 	s.seqs[r.seq] = false
 	r.seq = -1
 	s.freed += gives
-	r.computed, r.shared, r.probe, r.offer, r.guessed = 0, 0, 0, 0, 0
-	r.draft, r.lag, r.saved, r.futile, r.feeding, r.trying = 0, 0, 0, 0, false, false
+	r.computed, r.shared, r.probe = 0, 0, 0
+	r.guess.Leave()
 	if r.starting {
 		r.starting = false
 		s.starting--

@@ -6,6 +6,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/internal/invariants"
 	"github.com/uma-serve/uma-serve/sched/cost"
+	"github.com/uma-serve/uma-serve/sched/guess"
 	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
@@ -42,8 +43,7 @@ type Scheduler struct {
 	pool
 	clockwork
 	sharing
-	guesses guesses // see speculate
-	drafts  drafts  // of the draft model
+	guesses guess.Chooser
 	counts
 }
 
@@ -138,8 +138,8 @@ func New(cfg Config) (*Scheduler, error) {
 		pool:      pool{cells: cfg.Cells},
 		clockwork: clockwork{cost: cost.NewThreads(&cfg.Cost)},
 	}
-	s.guesses = newGuesses(cfg.MaxRunning)
-	s.drafts = newDrafts()
+	s.guesses = guess.New(cfg.MaxRunning, guess.Config{Rereads: cfg.Rereads, DraftBatch: cfg.DraftBatch,
+		DraftCost: cfg.DraftCost, States: cfg.DraftStates, All: cfg.AllGuesses})
 	s.plan.Batch = make([]Slice, 0, 2*cfg.MaxRunning) // each can have a fork
 	s.plan.Release = make([]Release, 0, cfg.MaxRunning)
 	s.policy = newPolicy(s)
@@ -251,7 +251,7 @@ func (s *Scheduler) fill() {
 	if s.owedStep = len(s.plan.Batch) > 0; s.owedStep {
 		s.began = s.now
 		s.plan.Predicted = time.Duration(s.cost.Predict(b.load) * 1e6)
-		s.plan.Drafting = time.Duration(s.drafts.predict(s.drafts.load) * 1e6)
+		s.plan.Drafting = time.Duration(s.guesses.Draft.Predict(s.guesses.Draft.Load) * 1e6)
 		if b := &s.plan.Bound; *b != (Bound{}) {
 			b.Decide, b.Limit = b.Decide-s.plan.Drafting, b.Limit-s.plan.Drafting
 			if b.Decide < s.plan.Predicted/2 || float64(b.Limit)/1e6 < s.cost.Upper(s.batcher.load) {

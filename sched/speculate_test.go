@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/internal/invariants"
+	"github.com/uma-serve/uma-serve/sched/guess"
 	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
@@ -185,6 +186,7 @@ func TestGuessesBeginToComeTrue(t *testing.T) {
 // TestRowsThatCostAStepEach: guesses do not pay where a row costs what a step does, but for a trial now and then. When
 // rows become cheap, a trial shows it.
 func TestRowsThatCostAStepEach(t *testing.T) {
+	const trialEvery, trialRows = 256, 3 // of package guess
 	g := newGuesser(t, Config{}, 1)
 	g.cost = func(rows int, _ float64) float64 { return 0.5 + 9.5*float64(rows) }
 	g.chance = func(ReqID) float64 { return 0.9 }
@@ -257,9 +259,10 @@ func TestPhasesAreLearnedApart(t *testing.T) {
 			t.Errorf("request %d: a chance of %.2f", i, x.Chance)
 		}
 	}
-	think, answer := &g.s.guesses.all[1][3], &g.s.guesses.all[0][3]
-	if think.right < 0.9*think.total || answer.right > 0.1*answer.total {
-		t.Errorf("all requests: %+v thinking, %+v answering", think, answer)
+	var fresh guess.Request
+	think, answer := g.s.guesses.Chance(&fresh, true, 3), g.s.guesses.Chance(&fresh, false, 3)
+	if think < 0.85 || answer > 0.15 {
+		t.Errorf("a new request: a chance of %.2f thinking, %.2f answering", think, answer)
 	}
 }
 
@@ -291,8 +294,8 @@ func TestWrongGuessEvents(t *testing.T) {
 		"more accepted than right":    {Accepted: 1},
 		"more right than offered":     {Right: 17},
 		"wrong behind the last":       {Right: 16, Wrong: true},
-		"too many":                    {Offer: maxGuessRows + 1},
-		"grade":                       {Offer: 1, Grade: NumGrades},
+		"too many":                    {Offer: guess.MaxRows + 1},
+		"grade":                       {Offer: 1, Grade: guess.NumGrades},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newGuesser(t, Config{}, 1)
