@@ -150,7 +150,7 @@ func BenchmarkLonePrompt(b *testing.B) {
 		for {
 			plan := d.s.Step(d.now, sched.List(events...))
 			if len(plan.Batch) != 1 {
-				b.Fatalf("%s", plan.String())
+				b.Fatalf("%+v", plan)
 			}
 			sl := plan.Batch[0]
 			batch := e.Batch()

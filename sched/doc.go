@@ -147,6 +147,6 @@
 //	price/           whether stored cells are restored or computed, evicted ones copied or discarded
 //	outlook.go       what other engines on the device hear
 //	reason/          the words for why
-//	trace.go         recordings: their lines follow from the tags of Spec, Config and the events
+//	trace/           recordings: their lines follow from the tags of Spec, Config and the events
 //	threads/         how many compute threads a step uses
 package sched

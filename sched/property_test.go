@@ -105,7 +105,7 @@ func newEngine(t *rapid.T, cfg Config) *engine {
 		t.Fatal(err)
 	}
 	return &engine{t: t, cfg: s.Config(), s: s, live: map[ReqID]*simRequest{}, final: map[ReqID]int{},
-		seq: map[int32]ReqID{}, trace: AppendConfig(nil, &cfg), lost: map[[2]ReqID]bool{}, ever: map[ReqID]bool{},
+		seq: map[int32]ReqID{}, trace: traced.config(nil, &cfg), lost: map[[2]ReqID]bool{}, ever: map[ReqID]bool{},
 		first: map[ReqID]int{}}
 }
 
@@ -290,9 +290,8 @@ func (e *engine) step(ev []Event) {
 func (e *engine) once(ev []Event) {
 	t := e.t
 	e.givenUp(ev)
-	e.trace = AppendEvents(e.trace, e.now, List(ev...))
 	e.plan = e.s.Step(e.now, List(ev...))
-	e.trace = e.plan.Append(e.trace, planPrefix)
+	e.trace = traced.step(e.trace, e.now, List(ev...), &e.plan)
 	e.steps++
 	p := &e.plan
 	if err := e.s.check(); err != nil {
@@ -633,15 +632,8 @@ func TestRandomWorkloads(t *testing.T) {
 					e.step(ev)
 				}
 				e.finish()
-				tr, err := ReadTrace(e.trace)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if len(tr.Steps) != e.steps {
-					t.Fatalf("%d of %d steps were recorded", len(tr.Steps), e.steps)
-				}
-				if err := tr.Replay(nil); err != nil {
-					t.Fatal(err)
+				if n, err := traced.replay(e.trace); err != nil || n != e.steps {
+					t.Fatalf("%d of %d steps were recorded: %v", n, e.steps, err)
 				}
 			})
 		})
@@ -681,37 +673,6 @@ func TestTopRankProgresses(t *testing.T) {
 		}
 		e.finish()
 	})
-}
-
-// TestSameEventsSamePlans: a second scheduler that is given the same events gives the same plans, so no map
-// order and no clock gets into them. (Replay compares with the first run; this compares two fresh ones.)
-func TestSameEventsSamePlans(t *testing.T) {
-	var first strings.Builder
-	for run := range 5 {
-		var sc script
-		var out strings.Builder
-		if err := sc.command(&out,
-			strings.Fields("config policy=uma max_running=8 cells=400 max_batch=32 max_queue=200")); err != nil {
-			t.Fatal(err)
-		}
-		for id := range 150 {
-			sc.events = append(sc.events, EvArrive{Req: ReqID(id + 1),
-				Spec: &Spec{Owner: uint32(id % 41), Class: Class(id % 2), Prompt: 1 + id%37, MaxTokens: 1 + id%11}})
-			sc.max[ReqID(id+1)] = 1 + id%11
-		}
-		if err := sc.command(&out, strings.Fields("run 2000 cost=5ms+1ms")); err != nil {
-			t.Fatal(err)
-		}
-		switch {
-		case run == 0:
-			first.WriteString(out.String())
-			if !strings.Contains(out.String(), "nothing to do") {
-				t.Fatal("the run did not end")
-			}
-		case out.String() != first.String():
-			t.Fatal("two runs differ")
-		}
-	}
 }
 
 // TestFairShare: two owners that always have work share the computed tokens half and half, although one has ten

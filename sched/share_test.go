@@ -85,10 +85,10 @@ func TestQueueShare(t *testing.T) {
 					}
 					if st := s.Stats(); st.QueuedInteractive+st.QueuedBackground > 0 &&
 						plan.Waiting == [NumClasses]Reason{} {
-						t.Fatalf("%d wait for nothing\n%s", st.QueuedInteractive+st.QueuedBackground, plan.String())
+						t.Fatalf("%d wait for nothing\n%+v", st.QueuedInteractive+st.QueuedBackground, plan)
 					} else if len(plan.Batch) == 0 && !calm && plan.WakeAt == 0 && st.QueuedInteractive+
 						st.QueuedBackground > 0 {
-						t.Fatalf("nothing runs, nothing wakes, and requests wait\n%s", plan.String())
+						t.Fatalf("nothing runs, nothing wakes, and requests wait\n%+v", plan)
 					}
 					if len(plan.Batch) == 0 {
 						now = now.Add(20 * time.Millisecond)

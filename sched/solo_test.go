@@ -17,7 +17,7 @@ func lone(t *testing.T, s *Scheduler, m *machine, id ReqID, now *Instant, prompt
 	for {
 		plan := s.Step(*now, List(events...))
 		if len(plan.Batch) != 1 {
-			t.Fatalf("a batch of %d slices\n%s", len(plan.Batch), plan.String())
+			t.Fatalf("a batch of %d slices\n%+v", len(plan.Batch), plan)
 		}
 		sl := plan.Batch[0]
 		var l cost.Load

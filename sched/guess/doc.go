@@ -11,9 +11,9 @@
 //  4. Prompts that wait take the time instead.
 //  5. With Config.Rereads a wrong guess makes its slice be computed again, together with the next token. Its rows are
 //     priced with the rows that this is expected to take, and a request has guesses only alone in its step.
-//  6. Chances are learned for each request, thinking apart from answering, and for each grade of guesses; a
-//     new request begins with those of all requests. Guesses that are not computed are compared with what is sampled all the
-//     same, so a request that has begun to repeat itself is noticed without a trial. Only the price of a row needs
+//  6. Chances are learned for each request, thinking apart from answering, and for each grade of guesses; a new
+//     request begins with those of all requests. Guesses that are not computed are compared with what is sampled all
+//     the same, so a request that has begun to repeat itself is noticed without a trial. Only the price of a row needs
 //     trials, after trialFirst … trialEvery steps whose good guesses seem not to pay.
 //
 // # Draft models
