@@ -236,7 +236,7 @@ func (s *Scheduler) outcome(e *EvStep) {
 	}
 	switch e.Outcome {
 	case StepOK:
-		s.tick.add(float64(e.Took), 0.2)
+		s.tick.Add(float64(e.Took), 0.2)
 		s.policy.observe(&s.plan, e.Took)
 		if s.guesses.Trial() {
 			s.cost.EndStreak()
@@ -245,7 +245,7 @@ func (s *Scheduler) outcome(e *EvStep) {
 		s.observeGap(e.Took + e.Drafting)
 		s.guesses.Learn(&s.cost.Model, e.Took, e.Drafting, s.plan.Predicted)
 		if n := s.plan.PrefillTokens; n > 0 || s.plan.PrefillHeld {
-			s.rate.observe(n, float64(e.Took)+s.overhead.value+float64(s.waited))
+			s.rate.Observe(n, float64(e.Took)+s.overhead.Value+float64(s.waited))
 		}
 		for i, r := range s.batch {
 			sl := &s.plan.Batch[i]
@@ -306,7 +306,7 @@ func (s *Scheduler) tooLate(e *EvStep) {
 	s.lateCredit -= lateEvery
 	s.cost.MissAt(int64(s.now), s.batcher.load, s.plan.Bound.Limit)
 	// The time is lost to the prompts, whose pace forecasts use.
-	s.rate.observe(0, float64(e.Took)+s.overhead.value+float64(s.waited))
+	s.rate.Observe(0, float64(e.Took)+s.overhead.Value+float64(s.waited))
 	for i, r := range s.batch {
 		if r != nil && s.plan.Batch[i].Kind == SlicePrefill {
 			r.reason = reason.PrefillLate
@@ -395,10 +395,10 @@ const (
 // retryAfter estimates when a place in the queue will be free for the newest rejected request: each end of a request
 // opens one, and the requests rejected earlier will come back too.
 func (s *Scheduler) retryAfter() time.Duration {
-	if !s.finishes.gap.any {
+	if !s.finishes.Known {
 		return time.Second
 	}
-	gap := math.Max(s.finishes.gap.value, float64(s.now-s.finishes.last))
+	gap := math.Max(s.finishes.Value, float64(int64(s.now)-s.finishes.Last))
 	d := time.Duration(math.Min(gap*float64(s.rejected), float64(maxRetry)))
 	return max(d.Round(10*time.Millisecond), minRetry)
 }

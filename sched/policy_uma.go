@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/uma-serve/uma-serve/sched/cost"
 	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
@@ -36,10 +37,10 @@ import (
 type uma struct {
 	s        *Scheduler
 	cfg      *Config
-	shared   pace       // while answers run
-	solo     pace       // while none does
-	alone    average    // ns of a step with answers only
-	answers  average    // answers in such a step
+	shared   cost.Pace  // while answers run
+	solo     cost.Pace  // while none does
+	alone    cost.Mean  // ns of a step with answers only
+	answers  cost.Mean  // answers in such a step
 	held     int        // steps in a row in which the guard held prompts
 	turn     int        // steps with several prompts since the least recently served one went first
 	dec, pre []*request // scratch
@@ -60,8 +61,8 @@ func newUMA(s *Scheduler) *uma {
 	return &uma{
 		s:      s,
 		cfg:    cfg,
-		shared: newPace(cfg.TickBudget, cfg.StartBudget, cfg.MinPrefill, cfg.MaxBatch),
-		solo:   newPace(cfg.SoloBudget, cfg.StartBudget, cfg.MinPrefill, cfg.MaxBatch),
+		shared: cost.NewPace(cfg.TickBudget, cfg.StartBudget, cfg.MinPrefill, cfg.MaxBatch),
+		solo:   cost.NewPace(cfg.SoloBudget, cfg.StartBudget, cfg.MinPrefill, cfg.MaxBatch),
 		dec:    make([]*request, 0, cfg.MaxRunning),
 		pre:    make([]*request, 0, cfg.MaxRunning),
 	}
@@ -69,7 +70,7 @@ func newUMA(s *Scheduler) *uma {
 
 func (p *uma) lane(c Class, owner uint32) (Class, uint32) { return c, owner }
 
-func (p *uma) targets() (shared, solo int) { return p.shared.size(), p.solo.size() }
+func (p *uma) targets() (shared, solo int) { return p.shared.Size(), p.solo.Size() }
 
 func (p *uma) fill(b *batcher) {
 	p.dec, p.pre = b.split(p.dec[:0], p.pre[:0])
@@ -82,7 +83,7 @@ func (p *uma) fill(b *batcher) {
 	}
 	unserved := b.decodeAll(p.dec, limit, reason.Decode)
 	if len(p.pre) == 0 {
-		plan.Budget = max(p.shared.size(), plan.Tokens)
+		plan.Budget = max(p.shared.Size(), plan.Tokens)
 		plan.Reason = b.whyNotMore()
 		return
 	}
@@ -95,13 +96,13 @@ func (p *uma) fill(b *batcher) {
 	case floor:
 		why, rest = reason.PrefillFloor, p.reserve()
 	case len(p.dec) > 0:
-		rest = max(p.shared.size()-plan.Tokens, p.reserve())
+		rest = max(p.shared.Size()-plan.Tokens, p.reserve())
 	default:
 		far := 0
 		for _, r := range p.pre {
 			far = max(far, r.computed)
 		}
-		rest = p.solo.size()
+		rest = p.solo.Size()
 		if p.cfg.SoloLimit > p.cfg.SoloBudget {
 			rest = max(rest, soloTokens)
 		}
@@ -224,10 +225,10 @@ func comparePrompts(a, b *request) int {
 // plain estimates the ns of a step with n answers and no prompt, and tends to be too low: fewer answers than were
 // measured count proportionally less, more count the same. 0 = nothing was measured.
 func (p *uma) plain(n int) float64 {
-	if !p.alone.any {
+	if !p.alone.Known {
 		return 0
 	}
-	return p.alone.value * min(1, float64(n)/p.answers.value)
+	return p.alone.Value * min(1, float64(n)/p.answers.Value)
 }
 
 func (p *uma) observe(plan *Plan, took time.Duration) {
@@ -238,11 +239,11 @@ func (p *uma) observe(plan *Plan, took time.Duration) {
 	if plan.PrefillTokens == 0 {
 		// The cut keeps one step during which the machine slept from raising every bound.
 		x := float64(took)
-		if p.alone.any {
-			x = min(x, 4*p.alone.value)
+		if p.alone.Known {
+			x = min(x, 4*p.alone.Value)
 		}
-		p.alone.add(x, 0.2)
-		p.answers.add(float64(plan.DecodeTokens), 0.2)
+		p.alone.Add(x, 0.2)
+		p.answers.Add(float64(plan.DecodeTokens), 0.2)
 		return
 	}
 	// Cells bounded it, so it is no measure of the budget.
@@ -251,9 +252,9 @@ func (p *uma) observe(plan *Plan, took time.Duration) {
 	}
 	limited := plan.Reason == reason.Budget
 	if plan.DecodeTokens > 0 {
-		p.shared.goal = max(float64(p.cfg.TickBudget), goalSlack*p.plain(plan.DecodeTokens))
-		p.shared.observe(plan.Tokens, limited, took)
+		p.shared.Goal = max(float64(p.cfg.TickBudget), goalSlack*p.plain(plan.DecodeTokens))
+		p.shared.Observe(plan.Tokens, limited, took)
 	} else {
-		p.solo.observe(plan.Tokens, limited, took)
+		p.solo.Observe(plan.Tokens, limited, took)
 	}
 }

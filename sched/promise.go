@@ -203,7 +203,7 @@ func (s *Scheduler) answerStep(e *EvArrive, target time.Duration) time.Duration 
 	if e != nil {
 		l.AddRows(e.Prompt, 1)
 	}
-	return time.Duration(s.cost.Upper(l)*1e6 + s.overhead.value)
+	return time.Duration(s.cost.Upper(l)*1e6 + s.overhead.Value)
 }
 
 // firstToken predicts when e would give its first token, counted from its arrival, and whether a promise given before
@@ -288,8 +288,8 @@ func (s *Scheduler) sequenceTimes(jobs []job) {
 // turnoverGap returns the mean time between two ends of requests while others wait, in ns. Before any was measured the
 // running requests are assumed to reach their token limits.
 func (s *Scheduler) turnoverGap() float64 {
-	if s.turnover.gap.any || len(s.running) == 0 {
-		return s.turnover.gap.value
+	if s.turnover.Known || len(s.running) == 0 {
+		return s.turnover.Value
 	}
 	l := cost.Load{More: passes(s.running)}
 	left := 0
@@ -304,8 +304,8 @@ func (s *Scheduler) turnoverGap() float64 {
 // promptPace returns the time of a prompt token in ns: at the pace of recent steps, or by the cost model if nothing
 // runs.
 func (s *Scheduler) promptPace() float64 {
-	if s.rate.tokens.any && (len(s.running) > 0 || s.cost.Prompts() == 0) {
-		return s.rate.ns.value / max(s.rate.tokens.value, 1e-3)
+	if s.rate.Known() && (len(s.running) > 0 || s.cost.Prompts() == 0) {
+		return s.rate.Take(1)
 	}
 	if s.cost.Prompts() == 0 {
 		return 0
@@ -350,11 +350,43 @@ func (s *Scheduler) endangered() bool {
 // turnedOver records that a request has ended: the next one that waits has its sequence and cells.
 func (s *Scheduler) turnedOver() {
 	if s.byClass[Interactive].queued+s.byClass[Background].queued == 0 {
-		s.turnover.any = false
+		s.turnover.Break()
 		return
 	}
-	s.turnover.add(s.now, turnoverWeight)
+	s.turnover.Add(int64(s.now), turnoverWeight)
 }
 
 // turnoverWeight makes the mean of about the last 20 gaps: their sum is what a forecast needs, not the newest.
 const turnoverWeight = 0.1
+
+// firstTokenIn estimates the time to the first token of a prompt with left tokens to compute: at the pace of recent
+// steps, or by the cost model if nothing else runs. 0 = nothing was measured.
+func (s *Scheduler) firstTokenIn(left int) time.Duration {
+	if len(s.running) == 0 && s.cost.Prompts() > 0 {
+		var l cost.Load
+		l.AddPrompt(0, left)
+		return time.Duration(s.cost.Predict(l) * 1e6)
+	}
+	if !s.rate.Known() {
+		return 0
+	}
+	return time.Duration(s.rate.Take(left))
+}
+
+// atRisk counts the requests before their first token that have missed their TTFT target, or will at the pace of recent
+// steps. For a waiting request only its own prompt counts.
+func (s *Scheduler) atRisk() int {
+	n := 0
+	if s.dated == 0 {
+		return 0
+	}
+	for _, r := range s.requests {
+		if r.deadline == never || r.generated > 0 {
+			continue
+		}
+		if s.now.Add(s.firstTokenIn(r.left())) > r.deadline {
+			n++
+		}
+	}
+	return n
+}

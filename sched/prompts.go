@@ -3,6 +3,7 @@ package sched
 import (
 	"time"
 
+	"github.com/uma-serve/uma-serve/sched/cost"
 	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
@@ -35,7 +36,7 @@ func (s *Scheduler) limitMs() float64 {
 	if s.limit == 0 {
 		return 0
 	}
-	return max(float64(s.limit)-s.overhead.value, 1) / 1e6
+	return max(float64(s.limit)-s.overhead.Value, 1) / 1e6
 }
 
 // budget returns how long this step may take for these answers, whose rows are what the batch consists of.
@@ -64,7 +65,7 @@ func (p *predictive) ownBudget(b *batcher, answers []*request) stepBudget {
 		ms := float64(p.cfg.SoloBudget) / 1e6
 		return stepBudget{ms: ms, most: ms}
 	}
-	over := p.s.overhead.value / 1e6
+	over := p.s.overhead.Value / 1e6
 	ms := float64(left)/1e6 - over
 	plain := p.s.cost.Predict(b.load)
 	switch t := float64(target)/1e6 - over; {
@@ -99,7 +100,7 @@ func (p *predictive) bound(budget *stepBudget) Bound {
 	if s.lateCredit < lateEvery || s.cost.Steps() < learnedSteps {
 		return Bound{}
 	}
-	decide := budget.left - mul(lateSlower, budget.alone) - s.overhead.value/1e6
+	decide := budget.left - mul(lateSlower, budget.alone) - s.overhead.Value/1e6
 	return Bound{Decide: time.Duration(decide * 1e6), Limit: time.Duration(budget.left * 1e6)}
 }
 
@@ -258,7 +259,7 @@ func (f *promptFill) chunk(r *request, most int) (n int, why Reason) {
 		n, why = rest, reason.PrefillExtrapolation
 	}
 	if !f.budget.bounded && n < most {
-		n = wholeTiles(f.b.s.plan.Tokens, max(1, f.minChunk), n)
+		n = cost.WholeTiles(f.b.s.plan.Tokens, max(1, f.minChunk), n)
 	}
 	return n, why
 }

@@ -307,7 +307,7 @@ func (s *Scheduler) finalise(r *request, why Reason, gives int) {
 	s.unqueue(r)
 	s.leave(r, why, true, gives)
 	if wasRunning {
-		s.finishes.add(s.now, 0.2)
+		s.finishes.Add(int64(s.now), 0.2)
 		s.turnedOver()
 	}
 	s.forget(r)

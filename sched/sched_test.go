@@ -142,28 +142,6 @@ func TestFlowsAreForgotten(t *testing.T) {
 	}
 }
 
-// TestPaceSettles: from either side the budget comes to a size whose steps take about the goal.
-func TestPaceSettles(t *testing.T) {
-	cost := func(n int) time.Duration { return 5*time.Millisecond + time.Duration(n)*500*time.Microsecond }
-	for _, start := range []int{4, 30, 50, 2000} {
-		p := newPace(30*time.Millisecond, start, 4, 4096)
-		for range 60 {
-			n := p.size()
-			p.observe(n, true, cost(n))
-		}
-		if took := cost(p.size()); took < 25*time.Millisecond || took > 34*time.Millisecond {
-			t.Errorf("from %d it settles at %d tokens, %v", start, p.size(), took)
-		}
-	}
-	p := newPace(30*time.Millisecond, 20, 4, 4096)
-	for range 60 {
-		p.observe(20, false, time.Millisecond)
-	}
-	if p.size() != 20 {
-		t.Errorf("the budget grew to %d although it was not the limit", p.size())
-	}
-}
-
 // TestBrokenAnswers: what only a broken caller answers to Plan.Start panics with the request's number.
 func TestBrokenAnswers(t *testing.T) {
 	arrive := EvArrive{Req: 7, Spec: &Spec{Prompt: 4, MaxTokens: 9}}

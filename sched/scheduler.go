@@ -72,14 +72,14 @@ type pool struct {
 // clockwork predicts how long steps take, and says what limits them.
 type clockwork struct {
 	cost       cost.Threads
-	overhead   average // ns from a Decode's end to the next one's begin
-	began      Instant // when the newest batch was handed out
-	guard      guard   // of this Step
-	rate       prefillRate
+	overhead   cost.Mean // ns from a Decode's end to the next one's begin
+	began      Instant   // when the newest batch was handed out
+	guard      guard     // of this Step
+	rate       cost.PromptRate
 	limit      time.Duration // of a batch, for the answers of other engines; 0 = none
 	waited     time.Duration // for the device, before this Step
 	lateCredit int           // see lateEvery
-	tick       average       // of every step
+	tick       cost.Mean     // of every step
 	forecast   forecast
 	risk       bool // of this Step: see endangered
 	byTarget   bool // the policy orders by targets
@@ -95,8 +95,8 @@ type sharing struct {
 	excess    []excess         // scratch
 	rejected  int              // requests rejected since a place in the queue became free
 	draining  bool
-	finishes  rate // of running requests
-	turnover  rate // the same while others wait for a sequence or cells
+	finishes  cost.Gaps // of running requests
+	turnover  cost.Gaps // the same while others wait for a sequence or cells
 }
 
 // counts are totals since New, and the requests that ended last.
@@ -299,7 +299,7 @@ type guard struct {
 func (s *Scheduler) observeGap(took time.Duration) {
 	gap := max(0, float64(s.now.Sub(s.began)-took-s.waited))
 	// The limit keeps a restore between two steps, or a machine that slept, from raising the mean.
-	s.overhead.add(min(gap, mul(4, s.overhead.value)+float64(time.Millisecond)), 0.1)
+	s.overhead.Add(min(gap, mul(4, s.overhead.Value)+float64(time.Millisecond)), 0.1)
 }
 
 // Cost returns the state of the cost model for Config.Cost of a later run. It is that of the number of threads that the
@@ -314,7 +314,7 @@ func (s *Scheduler) Stats() Stats {
 		Paused:            s.paused,
 		FreeCells:         s.cells + s.freed,
 		LostCells:         min(s.lost, s.cells+s.freed),
-		TickEWMA:          s.tick.duration(),
+		TickEWMA:          time.Duration(s.tick.Value),
 		Preemptions:       s.preemptions,
 		GuardSkips:        s.guardSkips,
 		Ignored:           s.ignored,
@@ -382,33 +382,3 @@ func (s *Scheduler) Why(id ReqID) (state State, why Reason, ok bool) {
 // mul returns a product that is rounded before it is added to anything, as package cost's are: a trace replays to the
 // same plans on an architecture that would fuse the two operations.
 func mul(a, b float64) float64 { return float64(a * b) }
-
-// average is an exponentially weighted moving average; 0 before the first sample.
-type average struct {
-	value float64
-	any   bool
-}
-
-func (a *average) add(x, weight float64) {
-	if !a.any {
-		a.value, a.any = x, true
-		return
-	}
-	a.value += mul(weight, x-a.value)
-}
-
-func (a *average) duration() time.Duration { return time.Duration(a.value) }
-
-// rate measures the mean time between events.
-type rate struct {
-	gap  average // ns
-	last Instant
-	any  bool
-}
-
-func (r *rate) add(now Instant, weight float64) {
-	if r.any {
-		r.gap.add(float64(now-r.last), weight)
-	}
-	r.last, r.any = now, true
-}

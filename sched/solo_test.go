@@ -132,15 +132,3 @@ func TestSoloLimit(t *testing.T) {
 		}
 	}
 }
-
-// TestWholeTiles: a chunk ends with a whole tile where that leaves enough of it, and is never cut to nothing.
-func TestWholeTiles(t *testing.T) {
-	for _, c := range []struct{ rows, least, n, want int }{
-		{0, 1, 512, 512}, {0, 1, 100, 96}, {3, 1, 100, 93}, {0, 1, 15, 12}, {0, 1, 4, 4}, {0, 1, 3, 3},
-		{4, 1, 1, 1}, {3, 1, 3, 1}, {30, 1, 2, 2}, {30, 1, 1, 1}, {0, 14, 15, 15}, {0, 16, 17, 16},
-	} {
-		if got := wholeTiles(c.rows, c.least, c.n); got != c.want {
-			t.Errorf("%d rows, %d … %d tokens: %d, want %d", c.rows, c.least, c.n, got, c.want)
-		}
-	}
-}

@@ -31,7 +31,7 @@ func (s *Scheduler) speculate(b *batcher) {
 		return
 	}
 	step := guess.Step{Model: &s.cost.Model, Load: b.load, Room: min(b.left, b.cells-b.unserved),
-		Limit: s.guessLimit(b), Overhead: mul(s.overhead.value, 1e-6), Prompts: s.promptsWait()}
+		Limit: s.guessLimit(b), Overhead: mul(s.overhead.Value, 1e-6), Prompts: s.promptsWait()}
 	p.States = g.Choose(&step)
 	b.load = step.Load
 	rows := g.Rows()
@@ -131,7 +131,7 @@ func (s *Scheduler) ownGuessLimit(b *batcher) float64 {
 	if left == math.MaxInt64 {
 		return math.Inf(1)
 	}
-	limit, plain := float64(left)/1e6-mul(s.overhead.value, 1e-6), s.cost.Predict(b.load)
+	limit, plain := float64(left)/1e6-mul(s.overhead.Value, 1e-6), s.cost.Predict(b.load)
 	if plain > limit { // missed without guesses too: then only more tokens per step help
 		return mul(infeasibleSlack, mul(plain, s.cost.Margin()))
 	}
