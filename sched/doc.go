@@ -136,6 +136,7 @@
 //	flow.go          fairness between users; share.go has their shares, and who is refused or preempted for them
 //	admit.go         which request starts, and which one is preempted when cells run out
 //	promise.go       targets, strict requests, background requests beside targets
+//	forecast/        when an arrival would give its first token, and which promise would be broken
 //	policy_NAME.go   a policy: which tokens are in the next batch
 //	prompts.go       how many prompt tokens a step computes beside answers, also those of other engines (within)
 //	solo.go          the length of steps that no answer waits for

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/sched/cost"
+	"github.com/uma-serve/uma-serve/sched/forecast"
 	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
@@ -18,10 +19,6 @@ import (
 
 // undatedTarget is the TTFT target that orders requests without one.
 const undatedTarget = 10 * time.Second
-
-// promiseMargin multiplies a forecast before it is compared with a strict target: a promise is kept in 95 of 100 cases,
-// and forecasts are means.
-const promiseMargin = 1.6
 
 // dueAt returns the deadline of an arrival's first token, by which it is queued. Without a target it does not depend on
 // EvArrive.QueuedFor, so that these requests stay in the order in which they came. A request with a target that is not
@@ -77,50 +74,6 @@ func (s *Scheduler) rankByTarget(r *request) uint64 {
 		}
 	}
 	return rank
-}
-
-// forecast is the scheduler's prediction of first tokens: scratch of one arrival.
-type forecast struct {
-	jobs []job
-}
-
-// job is a prompt that is computed or waits.
-type job struct {
-	order    order
-	left     int           // tokens to compute
-	slot     Instant       // when it has a sequence
-	restore  time.Duration // from then on until its stored tokens are there
-	deadline Instant       // of a promise; never = none was given
-}
-
-// order is the order in which sequences are given, as goesBefore has it.
-type order struct {
-	running, started bool
-	due              Instant
-	rank             uint64
-	id               ReqID // ranks by target can be equal
-}
-
-func (a order) compare(b order) int {
-	switch {
-	case a.running != b.running:
-		return goesFirst(a.running)
-	case a.started != b.started:
-		return goesFirst(a.started)
-	case a.due != b.due && !a.started:
-		return cmp(a.due, b.due)
-	case a.rank != b.rank:
-		return cmp(a.rank, b.rank)
-	}
-	return cmp(uint64(a.id), uint64(b.id))
-}
-
-// goesFirst compares two flags that differ, of which the first one is a: a set one goes first.
-func goesFirst(a bool) int {
-	if a {
-		return -1
-	}
-	return 1
 }
 
 // breach says why a strict request cannot be admitted; the zero value: it can.
@@ -210,79 +163,33 @@ func (s *Scheduler) answerStep(e *EvArrive, target time.Duration) time.Duration 
 // would then be broken. 0 = nothing was measured.
 func (s *Scheduler) firstToken(e *EvArrive) (in time.Duration, breaks bool) {
 	class, _ := s.policy.lane(e.Class, e.Owner)
-	f := &s.forecast
-	f.jobs = f.jobs[:0]
+	jobs := s.jobs[:0]
 	// Prompts of lower classes go behind e, so they delay nothing.
 	for _, r := range s.running {
 		if r.flow.class <= class && !r.decoding() && !r.paused {
-			f.jobs = append(f.jobs, job{order{true, true, s.stillDue(r), r.rank, r.id}, r.left(), s.now, 0,
-				r.promised()})
+			jobs = append(jobs, forecast.Job{Running: true, Started: true, Due: int64(s.stillDue(r)), Rank: r.rank,
+				ID: uint64(r.id), Left: r.left(), Promise: int64(r.promised())})
 		}
 	}
 	for _, r := range s.requests {
 		if r.flow.class <= class && r.state == Queued && !r.paused {
-			f.jobs = append(f.jobs, job{order{false, r.started, s.stillDue(r), r.rank, r.id}, r.toCompute(), 0,
-				r.restore, r.promised()})
+			jobs = append(jobs, forecast.Job{Started: r.started, Due: int64(s.stillDue(r)), Rank: r.rank,
+				ID: uint64(r.id), Left: r.toCompute(), Restore: int64(r.restore), Promise: int64(r.promised())})
 		}
 	}
-	mine := order{false, false, s.dueAt(e), ^uint64(0), e.Req}
-	f.jobs = append(f.jobs, job{mine, e.Prompt - min(max(e.Shared, e.Cached), e.Prompt-1), 0, e.Restore, never})
-	slices.SortFunc(f.jobs, func(a, b job) int { return a.order.compare(b.order) })
-	s.sequenceTimes(f.jobs)
-	if s.byTarget {
-		// The prompts in the order of their deadlines: each waits for its sequence and for those before it.
-		slices.SortStableFunc(f.jobs, func(a, b job) int { return cmp(a.order.due, b.order.due) })
-	}
-	pace := s.promptPace()
-	at := float64(s.now)
-	for _, j := range f.jobs {
-		// While its cells are restored the prompts behind it are computed.
-		first := max(at, float64(j.slot)+float64(j.restore)) + float64(j.left)*pace
-		at = max(at, float64(j.slot)) + float64(j.left)*pace
-		switch from := float64(s.now); {
-		case j.order == mine:
-			in = time.Duration(promiseMargin*(first-from)) + e.QueuedFor
-		case j.deadline != never && j.order.due > mine.due && s.byTarget &&
-			from+promiseMargin*(first-from) > float64(j.deadline):
-			breaks = true
-		}
-	}
-	return in, breaks
-}
-
-// sequenceTimes sets when each job has a sequence, in the order of jobs: at once while there are some, then one with
-// each end of a request.
-func (s *Scheduler) sequenceTimes(jobs []job) {
-	free, gap := s.cfg.MaxRunning-len(s.running), s.turnoverGap()
-	cells, mean := s.room(), 0
+	jobs = append(jobs, forecast.Job{Arrival: true, Due: int64(s.dueAt(e)), Rank: ^uint64(0), ID: uint64(e.Req),
+		Left: e.Prompt - min(max(e.Shared, e.Cached), e.Prompt-1), Restore: int64(e.Restore), Promise: forecast.None})
+	s.jobs = jobs
+	engine := forecast.Engine{Now: int64(s.now), Running: len(s.running), Free: s.cfg.MaxRunning - len(s.running),
+		Cells: s.room(), Gap: s.turnoverGap(), Pace: s.promptPace(), ByDue: s.byTarget}
 	if n := len(s.running); n > 0 {
-		mean = s.owned() / n
+		engine.Mean = s.owned() / n
 		for _, r := range s.running {
-			cells -= r.footprint(0) - r.own()
+			engine.Cells -= r.footprint(0) - r.own()
 		}
 	}
-	ends := 0 // of requests, that are waited for
-	for i := range jobs {
-		j := &jobs[i]
-		if j.order.running {
-			continue
-		}
-		cells -= j.left
-		free--
-		for len(s.running) > ends && (free < 0 || cells < 0 && mean > 0) {
-			ends++
-			free++
-			// Which request ends first is not known, so each end frees the mean.
-			cells += mean
-		}
-		if free < 0 {
-			ends, free = ends+1, free+1
-		}
-		j.slot = s.now
-		if ends > 0 {
-			j.slot = s.now + Instant(float64(ends)*gap)
-		}
-	}
+	ns, breaks := forecast.FirstToken(jobs, engine)
+	return time.Duration(forecast.Margin*ns) + e.QueuedFor, breaks
 }
 
 // turnoverGap returns the mean time between two ends of requests while others wait, in ns. Before any was measured the
@@ -340,7 +247,7 @@ func (s *Scheduler) endangered() bool {
 		if r.deadline == never || r.generated > 0 || !interactive(r) || r.deadline < s.now {
 			continue
 		}
-		if float64(s.now)+promiseMargin*float64(r.toCompute())*pace > float64(r.deadline) || r.state == Queued {
+		if float64(s.now)+forecast.Margin*float64(r.toCompute())*pace > float64(r.deadline) || r.state == Queued {
 			return true
 		}
 	}

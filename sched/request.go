@@ -2,10 +2,10 @@ package sched
 
 import (
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/uma-serve/uma-serve/meridian/blocks"
+	"github.com/uma-serve/uma-serve/sched/forecast"
 	"github.com/uma-serve/uma-serve/sched/guess"
 	"github.com/uma-serve/uma-serve/sched/reason"
 )
@@ -112,7 +112,7 @@ type standing struct {
 	queued     bool     // is in its flow's queue: Queued, neither paused nor deferred
 }
 
-const never = Instant(math.MaxInt64)
+const never = Instant(forecast.None)
 
 // history returns the number of tokens that must be in the KV pool before the next one can be sampled.
 func (r *request) history() int { return r.prompt + r.generated }

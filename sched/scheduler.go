@@ -6,6 +6,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/internal/invariants"
 	"github.com/uma-serve/uma-serve/sched/cost"
+	"github.com/uma-serve/uma-serve/sched/forecast"
 	"github.com/uma-serve/uma-serve/sched/guess"
 	"github.com/uma-serve/uma-serve/sched/reason"
 )
@@ -76,14 +77,14 @@ type clockwork struct {
 	began      Instant   // when the newest batch was handed out
 	guard      guard     // of this Step
 	rate       cost.PromptRate
-	limit      time.Duration // of a batch, for the answers of other engines; 0 = none
-	waited     time.Duration // for the device, before this Step
-	lateCredit int           // see lateEvery
-	tick       cost.Mean     // of every step
-	forecast   forecast
-	risk       bool // of this Step: see endangered
-	byTarget   bool // the policy orders by targets
-	yields     bool // under the policy, background answers yield to the ITL targets of interactive ones
+	limit      time.Duration  // of a batch, for the answers of other engines; 0 = none
+	waited     time.Duration  // for the device, before this Step
+	lateCredit int            // see lateEvery
+	tick       cost.Mean      // of every step
+	jobs       []forecast.Job // scratch
+	risk       bool           // of this Step: see endangered
+	byTarget   bool           // the policy orders by targets
+	yields     bool           // under the policy, background answers yield to the ITL targets of interactive ones
 }
 
 // sharing is the state of share.go: users, and their places in the queue.

@@ -2,8 +2,8 @@
 //
 // It knows neither requests nor policies: a Load is numbers of tokens, rows and cells. Model is for one number of
 // compute threads, Threads for a number that changes. Mean, Gaps, PromptRate and Pace follow what was measured without
-// a model, and WholeTiles knows which numbers of rows are cheap. Everything is pure, and products are rounded before they are
-// added up, so that a trace replays to the same plans on every architecture.
+// a model, and WholeTiles knows which numbers of rows are cheap. Everything is pure, and products are rounded before
+// they are added up, so that a trace replays to the same plans on every architecture.
 package cost
 
 import (
