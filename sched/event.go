@@ -157,13 +157,11 @@ func (s *Scheduler) arrive(e *EvArrive) {
 	}
 	switch {
 	case room < 1:
-		s.rejectArrival(e, reason.PromptTooLong)
-		r := &s.plan.Reject[len(s.plan.Reject)-1]
+		r := s.rejectArrival(e, reason.PromptTooLong)
 		r.Need, r.Have = e.Prompt+1, s.cfg.Cells
 		return
 	case e.Whole && e.Prompt > s.wholeLimit(e.Spec):
-		s.rejectArrival(e, reason.PromptTooLong)
-		r := &s.plan.Reject[len(s.plan.Reject)-1]
+		r := s.rejectArrival(e, reason.PromptTooLong)
 		r.Need, r.Have = e.Prompt, s.wholeLimit(e.Spec)
 		return
 	case s.draining:
@@ -171,12 +169,11 @@ func (s *Scheduler) arrive(e *EvArrive) {
 		return
 	}
 	if b := s.breaches(e); b.reason != reason.None {
-		s.rejectArrival(e, b.reason)
 		late := b.predicted - b.target
 		if b.predicted == 0 {
 			late = b.target // until the promises that it would break are kept
 		}
-		r := &s.plan.Reject[len(s.plan.Reject)-1]
+		r := s.rejectArrival(e, b.reason)
 		r.RetryAfter = min(max(late.Round(10*time.Millisecond), minRetry), maxRetry)
 		r.Target, r.Predicted = b.target, b.predicted
 		return
@@ -213,12 +210,13 @@ func (s *Scheduler) wholeLimit(e *Spec) int {
 	return s.cfg.MaxBatch
 }
 
-// rejectArrival rejects a request before it gets a record.
-func (s *Scheduler) rejectArrival(e *EvArrive, why Reason) {
+// rejectArrival rejects a request before it gets a record, and returns the plan's Rejection.
+func (s *Scheduler) rejectArrival(e *EvArrive, why Reason) *Rejection {
 	s.reject(e.Req, why, 0)
 	r := request{id: e.Req, spec: e.Spec, arrivedAt: s.now, extent: extent{prompt: e.Prompt}}
 	r.log.add(s.now, reason.Arrived, e.Prompt)
 	s.ended.note(&r, s.now, why)
+	return &s.plan.Reject[len(s.plan.Reject)-1]
 }
 
 // outcome takes the outcome of the previous plan's batch.

@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -90,9 +91,9 @@ func (b *batcher) chooseForks() {
 	if len(s.due) > 1 {
 		slices.SortFunc(s.due, func(a, b *request) int {
 			if a.forkSkipped != b.forkSkipped {
-				return cmp(a.forkSkipped-1, b.forkSkipped-1) // 0, never skipped, comes last
+				return cmp.Compare(a.forkSkipped-1, b.forkSkipped-1) // 0, never skipped, comes last
 			}
-			return cmp(a.rank, b.rank)
+			return cmp.Compare(a.rank, b.rank)
 		})
 	}
 	left := s.cfg.Forks
@@ -234,9 +235,9 @@ func (b *batcher) decodeAll(order []*request, limit int, why Reason) (rest []*re
 		slices.SortFunc(order, func(a, b *request) int {
 			switch {
 			case a.lastTurn != b.lastTurn:
-				return cmp(a.lastTurn, b.lastTurn)
+				return cmp.Compare(a.lastTurn, b.lastTurn)
 			default:
-				return cmp(a.rank, b.rank)
+				return cmp.Compare(a.rank, b.rank)
 			}
 		})
 		order, rest, why = order[:limit], order[limit:], reason.DecodeTurn
@@ -259,6 +260,31 @@ func (b *batcher) split(dec, pre []*request) (d, p []*request) {
 		}
 	}
 	return dec, pre
+}
+
+// reserve keeps rows of the step for the prompts in pre: no more than they can use.
+func (b *batcher) reserve(pre []*request) {
+	least := b.s.cfg.leastPrefill()
+	for _, r := range pre {
+		if b.keep += r.left(); b.keep >= least {
+			b.keep = least
+			return
+		}
+	}
+}
+
+// comparePrompts orders prompts by class, then those before their first token first, then promised ones by deadline.
+func comparePrompts(a, b *request) int {
+	switch {
+	case a.flow.class != b.flow.class:
+		return int(a.flow.class) - int(b.flow.class)
+	case (a.generated > 0) != (b.generated > 0):
+		if a.generated > 0 {
+			return 1
+		}
+		return -1
+	}
+	return cmp.Compare(a.promised(), b.promised())
 }
 
 // whyNotMore returns the plan's reason when the policy itself set no limit.
@@ -291,14 +317,4 @@ func addSlice(l *cost.Load, kind SliceKind, start, n int) {
 	} else {
 		l.AddRows(start, n)
 	}
-}
-
-func cmp[T uint64 | int64 | Instant](a, b T) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }

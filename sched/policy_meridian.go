@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -63,7 +64,7 @@ func (p *meridian) fill(b *batcher) {
 	p.split()
 	s.plan.Reason = reason.None
 	// Rows are kept for prompts, or answers that fill the batch would stop them.
-	b.keep = p.reserved()
+	b.reserve(p.pre)
 	rows := p.cfg.MaxBatch - b.keep
 	// Rule 1, and rule 4 while no answer runs.
 	answers, why := p.out, reason.Decode
@@ -190,9 +191,9 @@ func (p *meridian) inTurn(b *batcher, order []*request, rows int, why, late Reas
 		case a.flow.class != b.flow.class && !ad:
 			return int(a.flow.class) - int(b.flow.class)
 		case a.lastTurn != b.lastTurn:
-			return cmp(a.lastTurn, b.lastTurn)
+			return cmp.Compare(a.lastTurn, b.lastTurn)
 		}
-		return cmp(a.rank, b.rank)
+		return cmp.Compare(a.rank, b.rank)
 	})
 	for i, r := range order {
 		if s.plan.Tokens >= rows || b.left == 0 {

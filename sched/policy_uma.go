@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -78,7 +79,7 @@ func (p *uma) fill(b *batcher) {
 	hold, floor := p.guard(b.s.now)
 	limit := p.cfg.MaxBatch
 	if !hold {
-		b.keep = p.reserved()
+		b.reserve(p.pre)
 		limit -= b.keep
 	}
 	unserved := b.decodeAll(p.dec, limit, reason.Decode)
@@ -94,9 +95,9 @@ func (p *uma) fill(b *batcher) {
 	why, rest := reason.PrefillTick, 0
 	switch {
 	case floor:
-		why, rest = reason.PrefillFloor, p.reserve()
+		why, rest = reason.PrefillFloor, p.cfg.leastPrefill()
 	case len(p.dec) > 0:
-		rest = max(p.shared.Size()-plan.Tokens, p.reserve())
+		rest = max(p.shared.Size()-plan.Tokens, p.cfg.leastPrefill())
 	default:
 		far := 0
 		for _, r := range p.pre {
@@ -140,20 +141,6 @@ func (p *uma) fill(b *batcher) {
 	}
 }
 
-// reserve returns the fewest prompt tokens that a step with room for prompts offers.
-func (p *uma) reserve() int { return min(p.cfg.MinPrefill, max(1, p.cfg.MaxBatch/2)) }
-
-// reserved returns the number of rows that answers leave to prompts in this step.
-func (p *uma) reserved() int {
-	n := 0
-	for _, r := range p.pre {
-		if n += r.left(); n >= p.reserve() {
-			return p.reserve()
-		}
-	}
-	return n
-}
-
 // guard reports whether prompts are left out of this step because an answer is late (hold), or get the smallest chunk
 // because they were left out long enough (floor).
 func (p *uma) guard(now Instant) (hold, floor bool) {
@@ -192,34 +179,25 @@ func (p *uma) sort() {
 	if len(p.pre) < 2 {
 		return
 	}
-	slices.SortFunc(p.pre, comparePrompts)
+	slices.SortFunc(p.pre, func(a, b *request) int {
+		order := comparePrompts(a, b)
+		switch {
+		case order != 0:
+			return order
+		case a.flow.vt != b.flow.vt:
+			return cmp.Compare(a.flow.vt, b.flow.vt)
+		case a.deadline != b.deadline:
+			return cmp.Compare(a.deadline, b.deadline)
+		case a.lastStep != b.lastStep:
+			return cmp.Compare(a.lastStep, b.lastStep)
+		}
+		return cmp.Compare(a.rank, b.rank)
+	})
 	if p.turn++; p.turn < turnEvery {
 		return
 	}
 	p.turn = 0
 	oldestFirst(p.pre)
-}
-
-func comparePrompts(a, b *request) int {
-	af, bf := a.flow, b.flow
-	switch {
-	case af.class != bf.class:
-		return int(af.class) - int(bf.class)
-	case (a.generated > 0) != (b.generated > 0):
-		if a.generated > 0 {
-			return 1
-		}
-		return -1
-	case a.promised() != b.promised():
-		return cmp(a.promised(), b.promised())
-	case af.vt != bf.vt:
-		return cmp(af.vt, bf.vt)
-	case a.deadline != b.deadline:
-		return cmp(a.deadline, b.deadline)
-	case a.lastStep != b.lastStep:
-		return cmp(a.lastStep, b.lastStep)
-	}
-	return cmp(a.rank, b.rank)
 }
 
 // plain estimates the ns of a step with n answers and no prompt, and tends to be too low: fewer answers than were

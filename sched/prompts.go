@@ -167,7 +167,7 @@ func (p *predictive) prompts(b *batcher, budget stepBudget) {
 func (p *predictive) newFill(b *batcher, budget stepBudget) promptFill {
 	f := promptFill{
 		p: p, b: b, budget: budget, cutBy: reason.PrefillTarget,
-		minChunk: min(p.cfg.MinPrefill, max(1, p.cfg.MaxBatch/2)),
+		minChunk: p.cfg.leastPrefill(),
 		protect:  budget.protectFirstTokens && p.protected < maxProtected,
 	}
 	if budget.others {

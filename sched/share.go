@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -128,7 +129,7 @@ func (s *Scheduler) rejectExcess() {
 		})
 	}
 	// The earlier one retries first, so it gets the shorter hint.
-	slices.SortFunc(s.excess, func(a, b excess) int { return cmp(a.r.waitNo, b.r.waitNo) })
+	slices.SortFunc(s.excess, func(a, b excess) int { return cmp.Compare(a.r.waitNo, b.r.waitNo) })
 	for i := range s.excess {
 		r, why := s.excess[i].r, s.excess[i].why
 		s.excess[i] = excess{}
