@@ -61,7 +61,7 @@ func first(a bool) int {
 	return 1
 }
 
-// Engine has what jobs wait for: sequences, cells and time.
+// Engine is the resources that jobs wait for: sequences, cells and time.
 type Engine struct {
 	Now     int64
 	Running int     // requests with a sequence
