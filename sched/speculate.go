@@ -21,6 +21,10 @@ func (s *Scheduler) speculate(b *batcher) {
 		if r == nil || sl.Kind != SliceDecode || sl.Row < 0 {
 			continue
 		}
+		if !r.guess.Able {
+			g.Plain(r.worth())
+			continue
+		}
 		why := g.Add(guess.Row{Request: &r.guess, Slice: i, Start: sl.Start, N: sl.N, Thinking: r.phase == Think,
 			Worth: r.worth()})
 		if why != reason.None {

@@ -59,7 +59,7 @@ type Chooser struct {
 
 // Request is the record of one request's guesses.
 type Request struct {
-	Able bool // something guesses what follows its history
+	Able bool // something guesses what follows its history: Add has it, not Plain
 	// Offer is the number of tokens behind its history that the caller can guess, 0 = none, and Grade theirs.
 	Offer, Grade int
 	// Draft is the number of those that the draft model can guess, 0 once it has, and Lag what it lacks of the history.
@@ -167,13 +167,13 @@ func (c *Chooser) Begin(alone bool) {
 	d.Load, d.depth, d.trial.in, d.trial.waits = cost.Load{}, 0, false, false
 }
 
-// Add tells of an answer whose next token is in the step. It returns why none of its tokens is guessed; None = it may
-// have guesses, or nothing guesses for it.
+// Plain tells of an answer whose next token is in the step and for which nothing guesses. Its token is worth so much.
+func (c *Chooser) Plain(worth float64) { c.value += worth }
+
+// Add tells of any other answer whose next token is in the step. It returns why none of its tokens is guessed; None =
+// Choose decides.
 func (c *Chooser) Add(row Row) reason.Reason {
 	c.value += row.Worth
-	if !row.Able {
-		return reason.None
-	}
 	c.able++
 	switch {
 	case row.Offer == 0 && row.Draft == 0:

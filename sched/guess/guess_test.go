@@ -70,7 +70,6 @@ func TestLeftOut(t *testing.T) {
 		r    Request
 		want reason.Reason
 	}{
-		{Request{}, reason.None},
 		{Request{Able: true}, reason.DraftNone},
 		{Request{Able: true, Offer: 3}, reason.DraftState},
 	} {
