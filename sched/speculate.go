@@ -42,20 +42,20 @@ func (s *Scheduler) speculate(b *batcher) {
 	for i := range rows {
 		row := &rows[i]
 		sl, r := &p.Batch[row.Slice], s.batch[row.Slice]
-		if sl.Feed = row.Feed; row.Feed > 0 && !row.Drafted() {
+		if sl.Feed = row.Feed; row.Feed > 0 && !row.ByDraft() {
 			r.log.add(s.now, reason.DraftCatchUp, row.Feed)
 		}
 		s.decide(r, row.Why)
-		if row.Rows == 0 {
+		if row.Guesses == 0 {
 			continue
 		}
-		r.log.add(s.now, row.Why, row.Rows)
-		sl.N += row.Rows
-		sl.Guessed, sl.Drafted = row.Rows, row.Drafted()
-		p.Tokens += row.Rows
-		p.GuessedTokens += row.Rows
-		b.left -= row.Rows
-		b.cells -= row.Rows
+		r.log.add(s.now, row.Why, row.Guesses)
+		sl.N += row.Guesses
+		sl.Guessed, sl.Drafted = row.Guesses, row.ByDraft()
+		p.Tokens += row.Guesses
+		p.GuessedTokens += row.Guesses
+		b.left -= row.Guesses
+		b.cells -= row.Guesses
 	}
 	if p.GuessedTokens > 0 {
 		s.renumber()

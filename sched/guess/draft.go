@@ -275,11 +275,11 @@ func (c *Chooser) draftRound(p *Step) draftRound {
 	for k := range c.open {
 		row := &c.open[k]
 		row.take = false
-		if !row.drafted || row.Rows != d.depth || row.Rows >= row.Draft || out.rows >= p.Room-c.added {
+		if !row.drafted || row.Guesses != d.depth || row.Guesses >= row.Draft || out.rows >= p.Room-c.added {
 			continue
 		}
-		forced := row.Rows < row.forced
-		batch, draft := with(out.batch, row), guessed(out.draft, row, row.Rows)
+		forced := row.Guesses < row.forced
+		batch, draft := with(out.batch, row), guessed(out.draft, row, row.Guesses)
 		price := mul(p.Model.Predict(batch)-p.Model.Predict(out.batch), c.again(row)) + d.Cost.Predict(draft) -
 			d.Cost.Predict(out.draft)
 		if draft.Prefill+draft.Decode > float64(c.cfg.DraftBatch) && d.depth == 0 ||

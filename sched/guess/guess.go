@@ -117,9 +117,9 @@ type Row struct {
 	Thinking bool
 	Worth    float64 // of one of its tokens
 
-	Rows int           // of guesses that it gets
-	Feed int           // tokens of the history that the draft model computes before Decode
-	Why  reason.Reason // None = that of the step
+	Guesses int           // rows that it gets for them
+	Feed    int           // tokens of the history that the draft model computes before Decode
+	Why     reason.Reason // None = that of the step
 
 	chance  float64 // of each guess, given those before it
 	sure    float64 // chance that all rows so far come true
@@ -129,11 +129,11 @@ type Row struct {
 	take    bool    // it is in the round that draftRound has found
 }
 
-// Drafted reports whether the guesses that the row gets are the draft model's.
-func (r *Row) Drafted() bool { return r.drafted && r.Rows > 0 }
+// ByDraft reports whether the guesses that the row gets are the draft model's.
+func (r *Row) ByDraft() bool { return r.drafted && r.Guesses > 0 }
 
 // end is the position of the next guess.
-func (r *Row) end() int { return r.Start + r.N + r.Rows }
+func (r *Row) end() int { return r.Start + r.N + r.Guesses }
 
 // history is the number of tokens up to the one that is computed.
 func (r *Row) history() int { return r.Start + r.N }
@@ -258,7 +258,7 @@ func (c *Chooser) Choose(p *Step) (states bool) {
 	for k := range c.open {
 		row := &c.open[k]
 		switch {
-		case row.Rows == 0:
+		case row.Guesses == 0:
 			if row.Why == reason.None {
 				row.Why = why
 			}
@@ -282,7 +282,7 @@ func (c *Chooser) addGuesses(p *Step) bool {
 		var best *Row
 		rate := 0.0
 		for k := range c.open {
-			if row := &c.open[k]; !row.drafted && row.Rows < row.Offer {
+			if row := &c.open[k]; !row.drafted && row.Guesses < row.Offer {
 				if v := row.next / max(mul(p.Model.Another(row.end()), c.again(row)), 1e-6); v > rate {
 					best, rate = row, v
 				}
@@ -314,7 +314,7 @@ func (c *Chooser) again(row *Row) float64 {
 	if !c.cfg.Rereads {
 		return 1
 	}
-	return 1 + mul(mul(row.sure, 1-row.chance), float64(row.Rows+1))
+	return 1 + mul(mul(row.sure, 1-row.chance), float64(row.Guesses+1))
 }
 
 // fits reports whether a step that computes batch, with rows more than so far, behind the draft model's work stays
@@ -340,7 +340,7 @@ func (c *Chooser) add(row *Row, load cost.Load, p *Step) {
 	p.value += row.next
 	p.Load = load
 	c.added++
-	row.Rows++
+	row.Guesses++
 	row.sure = mul(row.sure, row.chance)
 	row.next = mul(row.next, row.chance)
 }
@@ -369,7 +369,7 @@ func (c *Chooser) try(p *Step, most int) {
 			best = row
 		}
 	}
-	for best != nil && c.added < min(most, p.Room) && best.Rows < best.Offer {
+	for best != nil && c.added < min(most, p.Room) && best.Guesses < best.Offer {
 		load := with(p.Load, best)
 		if !c.fits(load, c.Draft.Load, 1, p) {
 			break

@@ -52,11 +52,11 @@ func TestChoose(t *testing.T) {
 			step := Step{Model: machine(c.each), Load: load, Room: c.room, Limit: c.limit, Prompts: c.prompts}
 			g.Choose(&step)
 			row := &g.Rows()[0]
-			if (row.Rows > 0) != c.rows || row.Why != c.why {
-				t.Errorf("%d rows, %v; want %v, %v", row.Rows, row.Why, c.rows, c.why)
+			if (row.Guesses > 0) != c.rows || row.Why != c.why {
+				t.Errorf("%d rows, %v; want %v, %v", row.Guesses, row.Why, c.rows, c.why)
 			}
-			if got := int(step.Load.Decode - load.Decode); got != row.Rows {
-				t.Errorf("the step has %d rows more, the request %d", got, row.Rows)
+			if got := int(step.Load.Decode - load.Decode); got != row.Guesses {
+				t.Errorf("the step has %d rows more, the request %d", got, row.Guesses)
 			}
 		})
 	}
