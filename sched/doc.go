@@ -135,7 +135,7 @@
 //	spec.go          what a request asks, slo/ its targets; events.go the events, event.go what each of them changes
 //	flow.go          fairness between users; share.go has their shares, and who is refused or preempted for them
 //	admit.go         which request starts, and which one is preempted when cells run out
-//	promise.go       targets, strict requests, background requests beside targets
+//	promise.go       targets, strict requests, background requests beside targets, the pace of prompts
 //	forecast/        when an arrival would give its first token, and which promise would be broken
 //	policy_NAME.go   a policy: which tokens are in the next batch
 //	prompts.go       how many prompt tokens a step computes beside answers, also those of other engines (within)
@@ -143,7 +143,6 @@
 //	together.go      when prompts that arrived together wait for each other's first token
 //	guess/           how many guessed tokens a step computes; speculate.go tells it of the step
 //	cost/            how long a step takes, also after a change of the number of threads
-//	price.go         how long computing a part of a prompt would take
 //	mix.go           how many passes a step with several mixes of adapters takes
 //	price/           whether stored cells are restored or computed, evicted ones copied or discarded
 //	outlook.go       what other engines on the device hear
