@@ -4,6 +4,7 @@ import (
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // noThinking is the Thinking of a request that generates nothing.
@@ -46,4 +47,4 @@ func (c *Core) dropText(r *Request, final bool) {
 }
 
 // Embedded ends r at its last row: its text is computed.
-func (c *Core) Embedded(r *Request) { c.NoToken(r, sched.ReasonEmbedded) }
+func (c *Core) Embedded(r *Request) { c.NoToken(r, reason.Embedded) }

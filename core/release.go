@@ -7,6 +7,7 @@ import (
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // release takes the sequence of a request that ended or was preempted.
@@ -22,7 +23,7 @@ func (c *Core) release(now Instant, rel *sched.Release) {
 	switch {
 	case r.Kind == Embed:
 		c.dropText(r, rel.Final)
-	case rel.Reason == sched.ReasonFailed:
+	case rel.Reason == reason.Failed:
 		// The content of the cells after a failed decode is unknown, so they must not become a cached prefix.
 		c.ended(c.tree.Release(r.seq))
 		r.seq = NoSeq
@@ -52,7 +53,7 @@ func (c *Core) park(now Instant, r *Request, rel *sched.Release) {
 	before := c.ledger.AnswerBlocks()
 	c.kept(r, c.tree.Park(kvsnap.Instant(now), r.seq))
 	n := c.ledger.AnswerBlocks() - before
-	if n > 0 && (rel.Reason == sched.ReasonPreemptCells || rel.Reason == sched.ReasonPreemptFull) && c.lowerHas(r) {
+	if n > 0 && (rel.Reason == reason.PreemptCells || rel.Reason == reason.PreemptFull) && c.lowerHas(r) {
 		c.avoidable += n
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/model/toolcall"
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // Said is the output that one token adds to its request. Think and Answer are whole characters, valid until the next
@@ -77,9 +78,9 @@ func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool,
 		c.cfg.Trace.token(now, r, tok, &s, probe)
 		return s
 	}
-	finish := sched.ReasonStop
+	finish := reason.Stop
 	if s.End == Length {
-		finish = sched.ReasonLength
+		finish = reason.Length
 	}
 	c.keepGuesses(r)
 	c.events.Finish(sched.EvFinish{Req: r.ID, Reason: finish, Accepted: r.guess.kept})

@@ -5,6 +5,7 @@ import (
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/meridian/blocks"
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // start answers a Plan.Start: it shares what is resident, restores what is stored, or waits for the request that
@@ -24,7 +25,7 @@ func (c *Core) start(now Instant, st sched.Start) {
 	p, m := c.lookup(r)
 	if r.restoring != nil || c.restore(now, r, &m) {
 		c.waitFor(now, r)
-		c.events.Defer(sched.EvDefer{Req: r.ID, Reason: sched.ReasonRestoring})
+		c.events.Defer(sched.EvDefer{Req: r.ID, Reason: reason.Restoring})
 		return
 	}
 	if m.Ahead > 0 && r.Class == sched.Interactive {
@@ -45,7 +46,7 @@ func (c *Core) start(now Instant, st sched.Start) {
 	if got.Waiting {
 		// r waits once per start: the other request may be preempted, and two must not wait for each other.
 		r.joined, r.waiting = true, true
-		c.events.Defer(sched.EvDefer{Req: r.ID, Reason: sched.ReasonJoining})
+		c.events.Defer(sched.EvDefer{Req: r.ID, Reason: reason.Joining})
 		return
 	}
 	c.offload(got.Evicted)

@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/sched/trace"
 )
 
 // A recording is text, a line for each call: what the core was told, what the stores answered, and each Step that it
 // decided. Every line begins with tracePrefix, so that it can share a file with the scheduler's own trace
-// (sched.ReadTrace takes such lines for comments):
+// (trace.Read takes such lines for comments):
 //
 //	#core config {"Sched":…}
 //	#core arrive 1500 {"id":1,"owner":1000,"prompt":12,"max":32,"tokens":[…]}
@@ -244,7 +245,7 @@ func (s *Step) Append(dst []byte) []byte {
 	for _, r := range s.Histories {
 		dst = fmt.Appendf(dst, "render %d\n", r.ID)
 	}
-	dst = s.Plan.Append(dst, "")
+	dst = trace.AppendPlan(dst, "", &s.Plan)
 	if s.Idle {
 		dst = append(dst, "idle\n"...)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime"
-	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // The daemon's side of constrained answers (package constrain): the decode loop's calls around each token, and intake's
@@ -37,7 +37,7 @@ func (l *loop) constrain(r *request, tok runtime.Token) (opened, ok bool) {
 	}
 	v, bad := r.constraint.Accept(tok, r.place(), room)
 	if bad != nil {
-		l.core.NoToken(&r.Request, sched.ReasonFailed)
+		l.core.NoToken(&r.Request, reason.Failed)
 		l.failRequest(r, *bad)
 		return false, false
 	}

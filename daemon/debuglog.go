@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/trace"
 )
 
 // What --log-level debug (UMA_DEBUG=1) writes of the decode loop: a line for each step with what the scheduler decided
@@ -15,7 +16,7 @@ func (l *loop) logPlan(plan *sched.Plan) {
 	if !l.debug || len(plan.Batch)+len(plan.Release)+len(plan.Reject)+len(plan.Start) == 0 {
 		return
 	}
-	l.planText = plan.Append(l.planText[:0], "")
+	l.planText = trace.AppendPlan(l.planText[:0], "", plan)
 	l.log.Debug("step", "decisions", strings.ReplaceAll(strings.TrimSuffix(string(l.planText), "\n"), "\n", "; "))
 }
 

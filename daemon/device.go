@@ -6,6 +6,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/seat"
 	"github.com/uma-serve/uma-serve/daemon/shm/lease"
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // Engine processes on one device take turns (packages arbiter, lease and seat). A turn lasts from before the plan of a
@@ -54,7 +55,7 @@ func (l *loop) noteTurn(plan *sched.Plan, now time.Time) {
 	yields := false
 	for i := range plan.Batch {
 		s := &plan.Batch[i]
-		yields = yields || s.Reason == sched.ReasonPrefillOthers
+		yields = yields || s.Reason == reason.PrefillOthers
 		if r := l.requests[s.Req]; (d.Wait.Took > 0 || !d.Wait.OK) && s.Kind != sched.SliceProbe {
 			r.client().deviceWait.Add(&d.Wait, now)
 		}

@@ -20,7 +20,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
-	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/trace"
 )
 
 // pacedBy makes an engine whose Decode takes so many milliseconds.
@@ -391,9 +391,9 @@ func TestDraftTraceReplays(t *testing.T) {
 	if err != nil || got.Tokens < 240 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	trace, err := sched.ReadTrace(b)
+	recorded, err := trace.Read(b)
 	if err == nil {
-		err = trace.Replay(nil)
+		err = recorded.Replay(nil)
 	}
 	if err != nil {
 		t.Error(err)

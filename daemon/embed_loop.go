@@ -11,6 +11,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime/pooling"
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // Embeddings in the decode loop. A request has up to wire.MaxEmbedInputs texts, and each text is a request to the core:
@@ -149,7 +150,7 @@ func (l *loop) sendEmbedding(p *request, row int, v []float32, norm int) bool {
 		v = v[:w.Dimensions]
 	}
 	if !pooling.Finite(v) {
-		l.core.NoToken(&p.Request, sched.ReasonFailed)
+		l.core.NoToken(&p.Request, reason.Failed)
 		l.failEmbed(p.part.of,
 			&wire.Error{Code: wire.RuntimeDecode,
 				Message: fmt.Sprintf("the model's output for input[%d] has values that are not finite", p.part.index)})

@@ -8,6 +8,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // The decode loop's side of live views: a record of each step, and twice a second a snapshot of the loop's state.
@@ -29,16 +30,16 @@ func (l *loop) recordStep(plan *sched.Plan, took time.Duration, done time.Time) 
 // fillSnapshot fills s. It allocates only when s has fewer entries than there are requests and prefixes.
 func (l *loop) fillSnapshot(s *live.Snapshot, now time.Time) {
 	s.At, s.Total, s.Free = now.Sub(l.epoch), l.cells, l.core.Tree().Cells().Free
-	waiting := sched.ReasonNone
+	waiting := reason.None
 	s.Streams = s.Streams[:0]
 	for _, r := range l.requests {
 		if r.life.over() || r.embed != nil { // its texts are there
 			continue
 		}
-		state, reason, _ := l.core.Scheduler().Why(r.ID)
+		state, why, _ := l.core.Scheduler().Why(r.ID)
 		if state == sched.Queued &&
-			(waiting == sched.ReasonNone || reason != sched.ReasonWaitTurn && r.Class == sched.Interactive) {
-			waiting = reason
+			(waiting == reason.None || why != reason.WaitTurn && r.Class == sched.Interactive) {
+			waiting = why
 		}
 		target := r.TargetITL
 		if target == 0 {
@@ -46,7 +47,7 @@ func (l *loop) fillSnapshot(s *live.Snapshot, now time.Time) {
 		}
 		s.Streams = append(s.Streams, live.Stream{
 			Number: uint64(r.ID), WireID: r.wireID, Owner: r.Owner, Class: r.Class.String(),
-			State: r.stateName(state), Reason: reason.String(),
+			State: r.stateName(state), Reason: why.String(),
 			Arrived: r.arrived.Sub(l.epoch), TTFT: r.at.Timings(r.arrived).TTFT, Target: target, Prompt: r.Prompt,
 			Computed: r.Computed(), Cached: r.cached, Generated: r.Generated(), Think: r.Phases.ThinkTokens(),
 			Gaps: r.at.Gaps, Paused: r.paused,
@@ -54,7 +55,7 @@ func (l *loop) fillSnapshot(s *live.Snapshot, now time.Time) {
 		r.at.Gaps = live.Gaps{}
 	}
 	s.Waiting = ""
-	if waiting != sched.ReasonNone {
+	if waiting != reason.None {
 		s.Waiting = waiting.String()
 	}
 	s.Spans = l.core.Tree().Spans(s.Spans[:0])

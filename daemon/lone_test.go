@@ -16,6 +16,7 @@ import (
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 	"github.com/uma-serve/uma-serve/runtime/llama"
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // slowModel computes a prompt of some thousand tokens in seconds on one thread.
@@ -149,7 +150,7 @@ func BenchmarkLonePrompt(b *testing.B) {
 		for {
 			plan := d.s.Step(d.now, sched.List(events...))
 			if len(plan.Batch) != 1 {
-				b.Fatalf("%s", plan.String())
+				b.Fatalf("%+v", plan)
 			}
 			sl := plan.Batch[0]
 			batch := e.Batch()
@@ -168,7 +169,7 @@ func BenchmarkLonePrompt(b *testing.B) {
 			events = append(events[:0], sched.EvStep{Took: step})
 			if sl.Row >= 0 {
 				d.s.Step(d.now, sched.List(append(events,
-					sched.EvFinish{Req: d.next, Reason: sched.ReasonStop})...))
+					sched.EvFinish{Req: d.next, Reason: reason.Stop})...))
 				e.SeqRemove(0, 0, -1)
 				return took
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sampler"
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/reason"
 	"github.com/uma-serve/uma-serve/telemetry"
 )
 
@@ -200,20 +201,20 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 	}
 	if r.Fill {
 		r.at.First, r.at.Last = now, now
-		l.core.NoToken(&r.Request, sched.ReasonLength)
+		l.core.NoToken(&r.Request, reason.Length)
 		l.endLater(r, wire.Length, "", now)
 		return
 	}
 	at := l.instant(now)
 	choice, err := l.draw(r, row, int64(at))
 	if errors.Is(err, sampler.ErrNoCandidate) && l.hasCandidate(row) {
-		l.core.NoToken(&r.Request, sched.ReasonFailed)
+		l.core.NoToken(&r.Request, reason.Failed)
 		l.failRequest(r, wire.Error{Code: wire.BadRequest, Message: r.constraint.NothingLeft(r.Generated())})
 		return
 	}
 	if err != nil {
 		l.log.Error("sampling failed", "request", r.wireID, "error", err)
-		l.core.NoToken(&r.Request, sched.ReasonFailed)
+		l.core.NoToken(&r.Request, reason.Failed)
 		l.failRequest(r, wire.Error{Code: wire.RuntimeDecode, Message: "the model's output cannot be sampled: " +
 			err.Error()})
 		return

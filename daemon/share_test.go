@@ -17,7 +17,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime/fake"
-	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // TestWaitroom: a user below its share is never refused, less than twice the limit is inside, each user's requests come
@@ -247,7 +247,7 @@ func TestOneUserFloods(t *testing.T) {
 				flood(r)
 				eventually(t, "the flood is refused for its share", func() bool {
 					return r.metrics.Refusals.Value(admission.RefusedShare)+
-						r.metrics.Refusals.Value(sched.ReasonQueueFull.String()) > 0
+						r.metrics.Refusals.Value(reason.QueueFull.String()) > 0
 				})
 				h.release()
 				c := r.as(other)

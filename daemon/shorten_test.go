@@ -10,6 +10,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/trace"
 )
 
 func TestContextShiftGoesOnWhereTheContextIsFull(t *testing.T) {
@@ -81,12 +82,12 @@ func TestTraceReplays(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			trace, err := sched.ReadTrace(b)
+			recorded, err := trace.Read(b)
 			if err != nil {
 				t.Fatal(err)
 			}
 			steps := 0
-			if err := trace.Replay(func(*sched.TraceStep, *sched.Plan) { steps++ }); err != nil {
+			if err := recorded.Replay(func(*trace.Step, *sched.Plan) { steps++ }); err != nil {
 				t.Fatal(err)
 			}
 			if steps < 100 {

@@ -11,6 +11,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // Speculation, on the daemon's side: what usage, why and metrics say of it. Package core guesses and package sched
@@ -82,7 +83,6 @@ func (l *loop) keepStates(plan *sched.Plan) {
 func (l *loop) statesOf(id core.ID) *drafts.States { return &l.requests[id].states }
 
 // guessReasons are the scheduler's reasons in the order of metrics.GuessReasons; a test holds them against it.
-var guessReasons = [...]sched.Reason{sched.ReasonDraft, sched.ReasonDraftNone, sched.ReasonDraftUnlikely,
-	sched.ReasonDraftTarget, sched.ReasonDraftPrompts, sched.ReasonDraftRoom, sched.ReasonDraftTrial,
-	sched.ReasonDraftModel, sched.ReasonDraftCatchUp, sched.ReasonDraftBehind, sched.ReasonDraftModelTrial,
-	sched.ReasonDraftState}
+var guessReasons = [...]reason.Reason{reason.Draft, reason.DraftNone, reason.DraftUnlikely, reason.DraftTarget,
+	reason.DraftPrompts, reason.DraftRoom, reason.DraftTrial, reason.DraftModel, reason.DraftCatchUp,
+	reason.DraftBehind, reason.DraftModelTrial, reason.DraftState}

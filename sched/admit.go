@@ -1,6 +1,10 @@
 package sched
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/uma-serve/uma-serve/sched/reason"
+)
 
 // room returns the number of KV cells that requests can still be given, after this Step's releases.
 func (s *Scheduler) room() int { return s.cells + s.freed - s.lost }
@@ -39,7 +43,7 @@ func (s *Scheduler) preemptForCells() {
 			// The engine had no cells for its smallest slice, and there is nothing left to preempt.
 			if s.kvTokens > 0 && s.kvTokens <= r.least() {
 				s.lost = 0
-				s.finaliseUntold(r, ReasonKVFull)
+				s.finaliseUntold(r, reason.KVFull)
 				return
 			}
 			if short := need - s.cells - s.freed; short > 0 {
@@ -47,7 +51,7 @@ func (s *Scheduler) preemptForCells() {
 				// The caller was asked once (Plan.Reclaim), and the cells did not come.
 				if s.asked {
 					s.asked = false
-					s.finaliseUntold(r, ReasonKVFull)
+					s.finaliseUntold(r, reason.KVFull)
 					return
 				}
 				s.asked = true
@@ -60,12 +64,12 @@ func (s *Scheduler) preemptForCells() {
 			return
 		}
 		v, share := s.nextVictim()
-		why := ReasonPreemptCells
+		why := reason.PreemptCells
 		switch {
 		case share:
-			why = ReasonPreemptShare
+			why = reason.PreemptShare
 		case s.lost > 0:
-			why = ReasonPreemptFull
+			why = reason.PreemptFull
 		}
 		s.preempt(v, why)
 	}
@@ -92,7 +96,7 @@ func (s *Scheduler) admit() {
 			return
 		}
 		r := s.first(class)
-		if why := s.blocked(r); why != ReasonNone && !s.makeRoom(r) {
+		if why := s.blocked(r); why != reason.None && !s.makeRoom(r) {
 			s.plan.Waiting[class] = why
 			if overdue && s.waitsForOwn(r) && s.admitPast() {
 				continue
@@ -101,8 +105,8 @@ func (s *Scheduler) admit() {
 			if len(s.running) == 0 {
 				s.plan.Reclaim = s.lacks(r)
 			}
-			if other := 1 - class; s.byClass[other].queued > 0 && s.plan.Waiting[other] == ReasonNone {
-				s.plan.Waiting[other] = ReasonWaitTurn
+			if other := 1 - class; s.byClass[other].queued > 0 && s.plan.Waiting[other] == reason.None {
+				s.plan.Waiting[other] = reason.WaitTurn
 			}
 			return
 		}
@@ -134,7 +138,7 @@ func (s *Scheduler) admitPast() bool {
 		return false
 	}
 	r := s.first(Interactive)
-	if s.blocked(r) != ReasonNone && !s.makeRoom(r) {
+	if s.blocked(r) != reason.None && !s.makeRoom(r) {
 		return false
 	}
 	s.start(r)
@@ -150,7 +154,7 @@ func (s *Scheduler) nextClass() (class Class, overdue, ok bool) {
 			return false
 		}
 		if limit > 0 && c.running >= limit {
-			s.plan.Waiting[class] = ReasonWaitClass
+			s.plan.Waiting[class] = reason.WaitClass
 			return false
 		}
 		return true
@@ -158,7 +162,7 @@ func (s *Scheduler) nextClass() (class Class, overdue, ok bool) {
 	interactive, background := may(Interactive), may(Background)
 	// The wait for an interactive target is bounded, so that background requests do not starve.
 	if background && s.risk && s.now.Sub(s.byClass[Background].servedAt) < s.cfg.BackgroundEvery {
-		s.plan.Waiting[Background] = ReasonWaitEndangered
+		s.plan.Waiting[Background] = reason.WaitEndangered
 		background = false
 	}
 	switch {
@@ -173,20 +177,20 @@ func (s *Scheduler) nextClass() (class Class, overdue, ok bool) {
 	return 0, false, false
 }
 
-// blocked returns why r cannot start now, or ReasonNone.
+// blocked returns why r cannot start now, or reason.None.
 func (s *Scheduler) blocked(r *request) Reason {
 	switch {
 	case len(s.running) == 0:
 		if s.lacks(r) > 0 {
-			return ReasonWaitCells
+			return reason.WaitCells
 		}
-		return ReasonNone
+		return reason.None
 	case len(s.running) == s.cfg.MaxRunning:
-		return ReasonWaitSequence
+		return reason.WaitSequence
 	case s.shortage(r) > 0:
-		return ReasonWaitCells
+		return reason.WaitCells
 	}
-	return ReasonNone
+	return reason.None
 }
 
 // lacks returns the number of cells that are missing for r to run alone. Cached prefixes hold them: arrive accepts only
@@ -213,7 +217,7 @@ func (s *Scheduler) makeRoom(r *request) bool {
 	reserve := max(0, s.cfg.DecodeReserve)
 	short, left, enough := s.shortage(r), len(s.running), false
 	for !enough {
-		v := s.last(func(o *request) bool { return o.preemptFor == ReasonNone && s.preemptable(o, r) != ReasonNone })
+		v := s.last(func(o *request) bool { return o.preemptFor == reason.None && s.preemptable(o, r) != reason.None })
 		if v == nil {
 			break
 		}
@@ -225,15 +229,15 @@ func (s *Scheduler) makeRoom(r *request) bool {
 		enough = left > 0 && short <= 0 || left == 0 && s.lacks(r) == 0
 	}
 	for i := len(s.running); i > left; i-- {
-		v := s.last(func(o *request) bool { return o.preemptFor != ReasonNone })
+		v := s.last(func(o *request) bool { return o.preemptFor != reason.None })
 		// The marks are removed in any case; requests are preempted only if all of them together make room.
 		why := v.preemptFor
-		v.preemptFor = ReasonNone
+		v.preemptFor = reason.None
 		v.user.leaving--
 		if !enough {
 			continue
 		}
-		if why == ReasonPreemptYield {
+		if why == reason.PreemptYield {
 			v.yielded = true
 		}
 		s.preempt(v, why)
@@ -241,17 +245,17 @@ func (s *Scheduler) makeRoom(r *request) bool {
 	return enough
 }
 
-// preemptable returns why o may be preempted to let r in, or ReasonNone.
+// preemptable returns why o may be preempted to let r in, or reason.None.
 func (s *Scheduler) preemptable(o, r *request) Reason {
 	switch {
 	case o.paused && s.now.Sub(o.pausedAt) >= s.cfg.PauseGrace:
-		return ReasonPreemptPaused
+		return reason.PreemptPaused
 	case o.flow.class > r.flow.class && !o.yielded:
-		return ReasonPreemptYield
+		return reason.PreemptYield
 	case s.overShare(o, r):
-		return ReasonPreemptShare
+		return reason.PreemptShare
 	}
-	return ReasonNone
+	return reason.None
 }
 
 // start gives r a sequence. With Config.Prefix the caller then answers with EvStarted (how much of its history is
@@ -290,7 +294,7 @@ func (s *Scheduler) start(r *request) {
 	if !r.ran {
 		s.begins(r)
 	}
-	r.log.add(s.now, ReasonStarted, 0)
+	r.log.add(s.now, reason.Started, 0)
 }
 
 // begins counts a request that has its first sequence.
@@ -322,8 +326,8 @@ func (s *Scheduler) onStarted(r *request, e *EvStarted) {
 		s.begins(r)
 		r.rank = s.rankByTarget(r)
 	}
-	r.reason = ReasonStarted
-	r.log.add(s.now, ReasonStarted, e.Cached)
+	r.reason = reason.Started
+	r.log.add(s.now, reason.Started, e.Cached)
 }
 
 // onDefer takes the caller's answer that r waits for a prefix: r gives its sequence back and leaves its queue, so that
@@ -332,9 +336,9 @@ func (s *Scheduler) onDefer(r *request, e *EvDefer) {
 	switch {
 	case !r.starting:
 		panic(fmt.Sprintf("sched: EvDefer of request %d, which no Plan.Start named", r.id))
-	case e.Reason != ReasonJoining && e.Reason != ReasonRestoring:
+	case e.Reason != reason.Joining && e.Reason != reason.Restoring:
 		panic(fmt.Sprintf("sched: EvDefer of request %d with reason %q; it must be %q or %q", r.id, e.Reason,
-			ReasonJoining, ReasonRestoring))
+			reason.Joining, reason.Restoring))
 	}
 	s.vacate(r, 0)
 	r.state = Queued
@@ -350,12 +354,12 @@ func (s *Scheduler) onDefer(r *request, e *EvDefer) {
 
 // onReady lets a deferred request into its queue again.
 func (s *Scheduler) onReady(r *request, e *EvReady) {
-	if r.deferred == ReasonNone {
+	if r.deferred == reason.None {
 		s.ignored++
 		return
 	}
 	s.deferred--
-	r.deferred = ReasonNone
+	r.deferred = reason.None
 	r.setHint(e.Shared)
 	s.requeue(r)
 }

@@ -1,4 +1,4 @@
-package sched
+package sched_test
 
 import (
 	"fmt"
@@ -6,29 +6,32 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/internal/invariants"
+	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/reason"
+	"github.com/uma-serve/uma-serve/sched/trace"
 )
 
 // steady is a scheduler with n answers running, one long prompt being computed and queued requests waiting.
 type steady struct {
-	s      *Scheduler
-	now    Instant
-	events Events
+	s      *sched.Scheduler
+	now    sched.Instant
+	events sched.Events
 	trace  []byte
 	think  bool // every second request thinks for ever
 	probe  int  // rows of the fork that each token asks for
 }
 
 func newSteady(tb testing.TB, policy string, running, queued int) *steady {
-	cfg := Config{Policy: policy, MaxRunning: running, Cells: 1 << 29, MaxBatch: 512, MaxQueue: queued + running,
-		Guard: DefaultGuard}
-	s, err := New(cfg)
+	cfg := sched.Config{Policy: policy, MaxRunning: running, Cells: 1 << 29, MaxBatch: 512, MaxQueue: queued + running,
+		Guard: sched.DefaultGuard}
+	s, err := sched.New(cfg)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	st := &steady{s: s, trace: make([]byte, 0, 1<<20)}
 	for id := range running + queued {
-		st.events.Arrive(EvArrive{Req: ReqID(id + 1),
-			Spec: &Spec{Owner: uint32(id % 7), Prompt: 3, MaxTokens: 1 << 24}})
+		st.events.Arrive(sched.EvArrive{Req: sched.ReqID(id + 1),
+			Spec: &sched.Spec{Owner: uint32(id % 7), Prompt: 3, MaxTokens: 1 << 24}})
 	}
 	if running > 1 {
 		st.events.Arrivals[running/2].Prompt = 1 << 25
@@ -40,14 +43,14 @@ func newSteady(tb testing.TB, policy string, running, queued int) *steady {
 }
 
 // step is one turn of the decode loop around Step: every row brings a token.
-func (st *steady) step() Plan {
+func (st *steady) step() sched.Plan {
 	plan := st.s.Step(st.now, &st.events)
 	st.now = st.now.Add(10 * time.Millisecond)
 	st.events.Reset()
-	st.events.Step(EvStep{Took: 10 * time.Millisecond})
+	st.events.Step(sched.EvStep{Took: 10 * time.Millisecond})
 	for i := range plan.Batch {
-		if plan.Batch[i].Row >= 0 && plan.Batch[i].Kind != SliceProbe {
-			st.events.Token(EvToken{Req: plan.Batch[i].Req, Thinking: st.think && plan.Batch[i].Req%2 == 0,
+		if plan.Batch[i].Row >= 0 && plan.Batch[i].Kind != sched.SliceProbe {
+			st.events.Token(sched.EvToken{Req: plan.Batch[i].Req, Thinking: st.think && plan.Batch[i].Req%2 == 0,
 				Probe: st.probe})
 		}
 	}
@@ -56,7 +59,7 @@ func (st *steady) step() Plan {
 
 // BenchmarkStep measures the scheduler's part of a decode step, without arrivals and ends of requests.
 func BenchmarkStep(b *testing.B) {
-	for _, policy := range Policies() {
+	for _, policy := range sched.Policies() {
 		for _, n := range []int{1, 16, 256} {
 			for _, queued := range []int{0, 1000} {
 				b.Run(fmt.Sprintf("%s/running=%d/queued=%d", policy, n, queued), func(b *testing.B) {
@@ -73,30 +76,30 @@ func BenchmarkStep(b *testing.B) {
 
 // BenchmarkRequest is a request's whole life, 20 tokens of prompt and 10 steps of answer, on its own.
 func BenchmarkRequest(b *testing.B) {
-	s, err := New(Config{Policy: "uma", MaxRunning: 16, Cells: 4096, MaxBatch: 512, MaxQueue: 16})
+	s, err := sched.New(sched.Config{Policy: "uma", MaxRunning: 16, Cells: 4096, MaxBatch: 512, MaxQueue: 16})
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.ReportAllocs()
-	now := Instant(0)
-	spec := &Spec{Prompt: 20, MaxTokens: 100}
-	var events Events
-	step := func() Plan {
+	now := sched.Instant(0)
+	spec := &sched.Spec{Prompt: 20, MaxTokens: 100}
+	var events sched.Events
+	step := func() sched.Plan {
 		plan := s.Step(now, &events)
 		events.Reset()
 		return plan
 	}
-	for id := ReqID(1); b.Loop(); id++ {
-		events.Arrive(EvArrive{Req: id, Spec: spec})
+	for id := sched.ReqID(1); b.Loop(); id++ {
+		events.Arrive(sched.EvArrive{Req: id, Spec: spec})
 		plan := step()
 		for range 10 {
 			now = now.Add(time.Millisecond)
-			events.Step(EvStep{Took: time.Millisecond})
-			events.Token(EvToken{Req: plan.Batch[0].Req})
+			events.Step(sched.EvStep{Took: time.Millisecond})
+			events.Token(sched.EvToken{Req: plan.Batch[0].Req})
 			plan = step()
 		}
-		events.Step(EvStep{Took: time.Millisecond})
-		events.Finish(EvFinish{Req: id, Reason: ReasonStop})
+		events.Step(sched.EvStep{Took: time.Millisecond})
+		events.Finish(sched.EvFinish{Req: id, Reason: reason.Stop})
 		step()
 	}
 }
@@ -116,7 +119,7 @@ func TestStepAllocatesNothing(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("the invariants' check allocates")
 	}
-	for _, policy := range Policies() {
+	for _, policy := range sched.Policies() {
 		for _, n := range []int{1, 16, 256} {
 			st := newSteady(t, policy, n, 100)
 			st.think, st.probe = n > 1, n%3
@@ -124,9 +127,9 @@ func TestStepAllocatesNothing(t *testing.T) {
 				t.Errorf("%s with %d answers: %v allocations a step", policy, n, got)
 			}
 			got := testing.AllocsPerRun(200, func() {
-				st.trace = AppendEvents(st.trace[:0], st.now, &st.events)
+				st.trace = trace.AppendEvents(st.trace[:0], st.now, &st.events)
 				plan := st.step()
-				st.trace = plan.Append(st.trace, planPrefix)
+				st.trace = trace.AppendPlan(st.trace, "> ", &plan)
 			})
 			if got != 0 {
 				t.Errorf("%s with %d answers: %v allocations a traced step", policy, n, got)

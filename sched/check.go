@@ -3,6 +3,8 @@ package sched
 import (
 	"errors"
 	"fmt"
+
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // check verifies every invariant that is stated at a field, from scratch. It costs O(requests); tests call it
@@ -50,10 +52,10 @@ func (s *Scheduler) checkRequests() error {
 			return fmt.Errorf("record of request %d says %d", id, r.id)
 		case running != (r.seq >= 0):
 			return fmt.Errorf("request %d is in state %d with sequence %d", id, r.state, r.seq)
-		case r.queued != (r.state == Queued && !r.paused && r.deferred == ReasonNone):
+		case r.queued != (r.state == Queued && !r.paused && r.deferred == reason.None):
 			return fmt.Errorf("request %d is in state %d, paused %v, deferred %v, in queue %v", id, r.state, r.paused,
 				r.deferred, r.queued)
-		case r.shared < 0 || r.shared > r.computed || r.deferred != ReasonNone && r.state != Queued ||
+		case r.shared < 0 || r.shared > r.computed || r.deferred != reason.None && r.state != Queued ||
 			r.starting && (r.state != Prefill || r.computed > 0):
 			return fmt.Errorf("request %d in state %d shares %d of %d cells, deferred %v, starting %v", id, r.state,
 				r.shared, r.computed, r.deferred, r.starting)
@@ -96,7 +98,7 @@ func (s *Scheduler) checkCounts() error {
 		if r.paused {
 			paused++
 		}
-		if r.deferred != ReasonNone {
+		if r.deferred != reason.None {
 			deferred++
 		}
 		if r.starting {
@@ -207,17 +209,17 @@ func (s *Scheduler) checkPlan() error {
 		}
 		switch {
 		case sl.Req != r.id || sl.Seq != r.seq || sl.Start != r.computed || sl.N < 1 || sl.N-sl.Guessed > r.left() ||
-			sl.Guessed < 0 || sl.Guessed > 0 && (!sl.Drafted && sl.Guessed > r.offer || sl.Row < 0) ||
+			sl.Guessed < 0 || sl.Guessed > 0 && (!sl.Drafted && sl.Guessed > r.guess.Offer || sl.Row < 0) ||
 			sl.Guessed > 0 && s.cfg.Rereads && (len(p.Batch) > 1 || sl.N-sl.Guessed > 1) ||
-			sl.Feed < 0 || sl.Feed > r.lag ||
-			sl.Drafted && (sl.Feed != r.lag || sl.Feed == 0 || sl.Guessed == 0 || sl.Guessed > r.draft):
+			sl.Feed < 0 || sl.Feed > r.guess.Lag ||
+			sl.Drafted && (sl.Feed != r.guess.Lag || sl.Feed == 0 || sl.Guessed == 0 || sl.Guessed > r.guess.Draft):
 			return fmt.Errorf("slice %+v does not fit request %d: sequence %d, %d computed, %d left", *sl, r.id, r.seq,
 				r.computed, r.left())
 		case (sl.Kind == SliceDecode) != r.decoding():
 			return fmt.Errorf("slice %+v has the wrong kind for state %d", *sl, r.state)
 		case r.paused:
 			return fmt.Errorf("slice %+v computes for a paused request", *sl)
-		case sl.Reason == ReasonNone:
+		case sl.Reason == reason.None:
 			return fmt.Errorf("slice %+v has no reason", *sl)
 		}
 		for _, o := range s.batch[:i] {
@@ -238,7 +240,7 @@ func (s *Scheduler) checkPlan() error {
 			decode += sl.N - sl.Guessed
 		} else {
 			prefill += sl.N
-			if sl.Reason != ReasonPrefillWhole && sl.Reason != ReasonPrefillImage {
+			if sl.Reason != reason.PrefillWhole && sl.Reason != reason.PrefillImage {
 				prompts[r.flow.class] += sl.N
 			}
 		}
@@ -259,7 +261,7 @@ func (s *Scheduler) checkPlan() error {
 		return fmt.Errorf("%d tokens, budget %d, batch limit %d", tokens, p.Budget, s.cfg.MaxBatch)
 	case tokens > s.room():
 		return fmt.Errorf("%d tokens for %d free cells", tokens, s.room())
-	case p.Reason == ReasonNone:
+	case p.Reason == reason.None:
 		return errors.New("plan has no reason")
 	}
 	return nil

@@ -239,6 +239,9 @@ func (c *Config) Validate() error {
 	return nil
 }
 
+// leastPrefill returns the fewest prompt tokens that a step with room for prompts offers.
+func (c *Config) leastPrefill() int { return min(c.MinPrefill, max(1, c.MaxBatch/2)) }
+
 // Room returns how many tokens a request with this prompt may generate at most: ≤ 0 when the prompt does not fit.
-// The scheduler cuts Spec.MaxTokens to it; the caller finishes the request with ReasonLength there.
+// The scheduler cuts Spec.MaxTokens to it; the caller finishes the request with reason.Length there.
 func (c *Config) Room(prompt int) int { return c.Cells - prompt }

@@ -30,7 +30,7 @@
 //     not arrive again. The next plan answers EvFinish and EvCancel by such a Release.
 //  6. A Release without Final is a preemption: keep the request's tokens (prompt and generated). Without Config.Prefix
 //     they will be computed again from index 0; with it, EvStarted says how many of them are cached at its next start.
-//  7. Finish a request with ReasonLength when it has generated its MaxTokens, at most Config.Room(prompt). Otherwise
+//  7. Finish a request with reason.Length when it has generated its MaxTokens, at most Config.Room(prompt). Otherwise
 //     the scheduler does.
 //  8. When a plan has no Batch, call Step at WakeAt (if it is not 0), at the next event, or at once if Again is set.
 //
@@ -88,7 +88,7 @@
 // # Users
 //
 // Users (Spec.Owner) share the queue, the sequences and the cells; share.go has the rules. So a Rejection can name a
-// request that has waited, and a Release with ReasonPreemptShare one that runs.
+// request that has waited, and a Release with reason.PreemptShare one that runs.
 //
 // # Targets
 //
@@ -135,17 +135,18 @@
 //	spec.go          what a request asks, slo/ its targets; events.go the events, event.go what each of them changes
 //	flow.go          fairness between users; share.go has their shares, and who is refused or preempted for them
 //	admit.go         which request starts, and which one is preempted when cells run out
-//	promise.go       targets, strict requests, background requests beside targets
+//	promise.go       targets, strict requests, background requests beside targets, the pace of prompts
+//	forecast/        when an arrival would give its first token, and which promise would be broken
 //	policy_NAME.go   a policy: which tokens are in the next batch
 //	prompts.go       how many prompt tokens a step computes beside answers, also those of other engines (within)
 //	solo.go          the length of steps that no answer waits for
 //	together.go      when prompts that arrived together wait for each other's first token
-//	speculate.go     how many guessed tokens a step computes; draft.go has those of a draft model
+//	guess/           how many guessed tokens a step computes; speculate.go tells it of the step
 //	cost/            how long a step takes, also after a change of the number of threads
-//	price.go         how long computing a part of a prompt would take
 //	mix.go           how many passes a step with several mixes of adapters takes
 //	price/           whether stored cells are restored or computed, evicted ones copied or discarded
 //	outlook.go       what other engines on the device hear
-//	trace.go         recordings: their lines follow from the tags of Spec, Config and the events
+//	reason/          the words for why
+//	trace/           recordings: their lines follow from the tags of Spec, Config and the events
 //	threads/         how many compute threads a step uses
 package sched

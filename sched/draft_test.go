@@ -7,6 +7,8 @@ import (
 
 	"github.com/uma-serve/uma-serve/internal/invariants"
 	"github.com/uma-serve/uma-serve/sched/cost"
+	"github.com/uma-serve/uma-serve/sched/guess"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // drafter drives a scheduler with a draft model, of which a Decode costs draft milliseconds. Its guesses come true with
@@ -53,7 +55,7 @@ func (d *drafter) step() {
 	for i := range plan.Batch {
 		at += Attended(plan.Batch[i].Start, plan.Batch[i].N)
 	}
-	if l := d.s.drafts.load; !l.None() {
+	if l := d.s.guesses.Draft.Load; !l.None() {
 		drafting = time.Duration(d.draft(l) * noise * 1e6)
 	}
 	took := time.Duration(d.cost(plan.Tokens, at) * noise * 1e6)
@@ -131,7 +133,7 @@ func TestGoodDraftModelGuesses(t *testing.T) {
 	if d.longest > DefaultITLTarget {
 		t.Errorf("a step took %v", d.longest)
 	}
-	if d.reasons[ReasonDraftModel] < 350 {
+	if d.reasons[reason.DraftModel] < 350 {
 		t.Errorf("the reasons are %v", d.reasons)
 	}
 }
@@ -151,7 +153,7 @@ func TestUselessDraftModel(t *testing.T) {
 		if n == 1 && d.guessed > d.steps/10 {
 			t.Errorf("%d streams: %d guesses in %d steps", n, d.guessed, d.steps)
 		}
-		if d.reasons[ReasonDraftUnlikely] < d.steps*n*9/10 {
+		if d.reasons[reason.DraftUnlikely] < d.steps*n*9/10 {
 			t.Errorf("%d streams: the reasons are %v", n, d.reasons)
 		}
 	}
@@ -200,7 +202,7 @@ func TestCatchingUpIsPaidFor(t *testing.T) {
 		t.Errorf("a step took %v", d.longest)
 	}
 	d.run(100)
-	if d.guessed < 200 || d.reasons[ReasonDraftModel] < 90 {
+	if d.guessed < 200 || d.reasons[reason.DraftModel] < 90 {
 		t.Errorf("%d guesses in 100 steps; the reasons are %v", d.guessed, d.reasons)
 	}
 }
@@ -216,7 +218,7 @@ func TestDraftRoundsAreShared(t *testing.T) {
 	if d.guessed < 6*100 {
 		x, _ := d.s.Guessing(1)
 		t.Errorf("%d guesses in 200 steps of 6 streams; the reasons are %v, a chance is %.2f; the draft model: %+v",
-			d.guessed, d.reasons, x.Chance, d.s.drafts.cost.Cost())
+			d.guessed, d.reasons, x.Chance, d.s.guesses.Draft.Cost.Cost())
 	}
 }
 
@@ -225,7 +227,7 @@ func TestPromptsTakeTheTimeOfTheDraftModel(t *testing.T) {
 	d.run(200)
 	d.events.Arrive(EvArrive{Req: 9, Spec: &Spec{Prompt: 20_000, MaxTokens: 5}})
 	d.run(50)
-	if d.guessed > 0 || d.fed > 0 || d.reasons[ReasonDraftPrompts] < 50 {
+	if d.guessed > 0 || d.fed > 0 || d.reasons[reason.DraftPrompts] < 50 {
 		t.Errorf("%d guesses, %d tokens computed by the draft model beside a prompt; the reasons are %v", d.guessed,
 			d.fed, d.reasons)
 	}
@@ -242,7 +244,7 @@ func TestTextsGoBeforeTheDraftModel(t *testing.T) {
 		sl := &plan.Batch[0]
 		took := time.Duration(d.cost(plan.Tokens, 0) * 1e6)
 		drafting := time.Duration(0)
-		if l := d.s.drafts.load; !l.None() {
+		if l := d.s.guesses.Draft.Load; !l.None() {
 			drafting = time.Duration(d.draft(l) * 1e6)
 			d.drafting += drafting
 		}
@@ -256,14 +258,14 @@ func TestTextsGoBeforeTheDraftModel(t *testing.T) {
 		d.events.Step(EvStep{Took: took, Drafting: drafting})
 		d.events.Token(e)
 		if g.steps++; sl.Drafted {
-			g.reasons[ReasonDraftModel]++
+			g.reasons[reason.DraftModel]++
 		} else if sl.Guessed > 0 {
-			g.reasons[ReasonDraft]++
+			g.reasons[reason.Draft]++
 		}
 	}
-	if g.reasons[ReasonDraft] < 150 {
-		t.Errorf("of 200 steps %d have guesses of the text, %d of the draft model", g.reasons[ReasonDraft],
-			g.reasons[ReasonDraftModel])
+	if g.reasons[reason.Draft] < 150 {
+		t.Errorf("of 200 steps %d have guesses of the text, %d of the draft model", g.reasons[reason.Draft],
+			g.reasons[reason.DraftModel])
 	}
 }
 
@@ -311,7 +313,7 @@ func TestDraftPhasesAreLearnedApart(t *testing.T) {
 
 func TestWrongDraftEvents(t *testing.T) {
 	for name, e := range map[string]EvToken{
-		"too many":                      {Draft: maxGuessRows + 1, Lag: 1},
+		"too many":                      {Draft: guess.MaxRows + 1, Lag: 1},
 		"negative":                      {Draft: -1},
 		"without lag":                   {Draft: 1},
 		"right ones that were not made": {DraftRight: 17},

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/uma-serve/uma-serve/sched/guess"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // apply takes one event. Events of requests that have ended are normal (a cancel and the end of an answer cross) and
@@ -33,7 +36,7 @@ func (s *Scheduler) apply(in *Events, at Entry) {
 		e := &in.Cancels[n]
 		if r := s.live(e.Req); r != nil {
 			s.heard(r)
-			s.finalise(r, ReasonCancelled, s.givenUp(r, e.Cells))
+			s.finalise(r, reason.Cancelled, s.givenUp(r, e.Cells))
 		}
 	case KindFinish:
 		e := &in.Finishes[n]
@@ -91,9 +94,9 @@ func (s *Scheduler) finished(r *request, e *EvFinish) {
 	if !e.Reason.Final() {
 		panic(fmt.Sprintf("sched: EvFinish of request %d with reason %q, which ends nothing", r.id, e.Reason))
 	}
-	if e.Accepted < 0 || e.Accepted > r.guessed {
+	if e.Accepted < 0 || e.Accepted > r.guess.Guessed {
 		panic(fmt.Sprintf("sched: EvFinish of request %d accepts %d guesses; %d were computed", r.id, e.Accepted,
-			r.guessed))
+			r.guess.Guessed))
 	}
 	s.heard(r)
 	r.generated += e.Accepted
@@ -154,26 +157,23 @@ func (s *Scheduler) arrive(e *EvArrive) {
 	}
 	switch {
 	case room < 1:
-		s.rejectArrival(e, ReasonPromptTooLong)
-		r := &s.plan.Reject[len(s.plan.Reject)-1]
+		r := s.rejectArrival(e, reason.PromptTooLong)
 		r.Need, r.Have = e.Prompt+1, s.cfg.Cells
 		return
 	case e.Whole && e.Prompt > s.wholeLimit(e.Spec):
-		s.rejectArrival(e, ReasonPromptTooLong)
-		r := &s.plan.Reject[len(s.plan.Reject)-1]
+		r := s.rejectArrival(e, reason.PromptTooLong)
 		r.Need, r.Have = e.Prompt, s.wholeLimit(e.Spec)
 		return
 	case s.draining:
-		s.rejectArrival(e, ReasonDraining)
+		s.rejectArrival(e, reason.Draining)
 		return
 	}
-	if b := s.breaches(e); b.reason != ReasonNone {
-		s.rejectArrival(e, b.reason)
+	if b := s.breaches(e); b.reason != reason.None {
 		late := b.predicted - b.target
 		if b.predicted == 0 {
 			late = b.target // until the promises that it would break are kept
 		}
-		r := &s.plan.Reject[len(s.plan.Reject)-1]
+		r := s.rejectArrival(e, b.reason)
 		r.RetryAfter = min(max(late.Round(10*time.Millisecond), minRetry), maxRetry)
 		r.Target, r.Predicted = b.target, b.predicted
 		return
@@ -183,7 +183,7 @@ func (s *Scheduler) arrive(e *EvArrive) {
 		id: e.Req, spec: e.Spec, arrivedAt: s.now, rank: s.nextRank(), state: Queued, phase: Output,
 		extent: extent{prompt: e.Prompt, max: min(e.MaxTokens, room), spared: e.Cached, restore: e.Restore},
 		place:  place{seq: -1}, timing: timing{deadline: never, due: s.dueAt(e)},
-		drafting: drafting{guesses: e.Guesses},
+		guess: guess.Request{Able: e.Guesses},
 	}
 	if e.Thinking {
 		r.phase = Think
@@ -193,7 +193,7 @@ func (s *Scheduler) arrive(e *EvArrive) {
 		s.dated++
 	}
 	r.setHint(e.Shared)
-	r.log.add(s.now, ReasonArrived, r.prompt)
+	r.log.add(s.now, reason.Arrived, r.prompt)
 	class, owner := s.policy.lane(e.Class, e.Owner)
 	r.flow = s.openFlow(flowKey{class, owner})
 	r.user, r.bornAt = s.openUser(e.Owner), s.step
@@ -210,12 +210,13 @@ func (s *Scheduler) wholeLimit(e *Spec) int {
 	return s.cfg.MaxBatch
 }
 
-// rejectArrival rejects a request before it gets a record.
-func (s *Scheduler) rejectArrival(e *EvArrive, why Reason) {
+// rejectArrival rejects a request before it gets a record, and returns the plan's Rejection.
+func (s *Scheduler) rejectArrival(e *EvArrive, why Reason) *Rejection {
 	s.reject(e.Req, why, 0)
 	r := request{id: e.Req, spec: e.Spec, arrivedAt: s.now, extent: extent{prompt: e.Prompt}}
-	r.log.add(s.now, ReasonArrived, e.Prompt)
+	r.log.add(s.now, reason.Arrived, e.Prompt)
 	s.ended.note(&r, s.now, why)
+	return &s.plan.Reject[len(s.plan.Reject)-1]
 }
 
 // outcome takes the outcome of the previous plan's batch.
@@ -225,25 +226,24 @@ func (s *Scheduler) outcome(e *EvStep) {
 	}
 	s.owedStep = false
 	s.kvTokens = 0
-	s.drafts.observe(e.Drafting)
+	s.guesses.Draft.Observe(e.Drafting)
 	for i, r := range s.batch {
 		if r != nil && s.plan.Batch[i].Drafted {
-			r.draft = 0
+			r.guess.Draft = 0
 		}
 	}
 	switch e.Outcome {
 	case StepOK:
-		s.tick.add(float64(e.Took), 0.2)
+		s.tick.Add(float64(e.Took), 0.2)
 		s.policy.observe(&s.plan, e.Took)
-		if s.guesses.trial {
-			s.cost.EndStreak() // a step of unusual shape says nothing about the machine's speed
+		if s.guesses.Trial() {
+			s.cost.EndStreak()
 		}
-		s.drafts.settle(e.Took, e.Drafting, s.plan.Predicted)
 		s.cost.ObserveAt(int64(s.now), s.batcher.load, e.Took, s.plan.DecodeTokens > 0 && s.plan.PrefillTokens > 0)
 		s.observeGap(e.Took + e.Drafting)
-		s.learnPrice(e.Took)
+		s.guesses.Learn(&s.cost.Model, e.Took, e.Drafting, s.plan.Predicted)
 		if n := s.plan.PrefillTokens; n > 0 || s.plan.PrefillHeld {
-			s.rate.observe(n, float64(e.Took)+s.overhead.value+float64(s.waited))
+			s.rate.Observe(n, float64(e.Took)+s.overhead.Value+float64(s.waited))
 		}
 		for i, r := range s.batch {
 			sl := &s.plan.Batch[i]
@@ -255,7 +255,7 @@ func (s *Scheduler) outcome(e *EvStep) {
 			}
 			// Guesses count when EvToken or EvFinish says that they came true (Accepted).
 			r.computed += sl.N - sl.Guessed
-			r.guessed, r.drafted = sl.Guessed, sl.Drafted
+			r.guess.Guessed, r.guess.Drafted = sl.Guessed, sl.Drafted
 			s.charge(r)
 			if sl.Row >= 0 {
 				r.awaiting = true
@@ -278,7 +278,7 @@ func (s *Scheduler) outcome(e *EvStep) {
 	case StepFailed:
 		for _, r := range s.batch {
 			if r != nil {
-				s.finaliseUntold(r, ReasonFailed)
+				s.finaliseUntold(r, reason.Failed)
 			}
 		}
 	default:
@@ -292,7 +292,7 @@ func (s *Scheduler) onThreads(e *EvThreads) {
 		panic(fmt.Sprintf("sched: EvThreads with %d threads; they must be 1…%d", e.Threads, MaxThreads))
 	}
 	if before := s.cost.Switch(int64(s.now), e.Threads, e.Disturbed); before != 0 && before != e.Threads {
-		s.drafts.cost.ForThreads(before, e.Threads)
+		s.guesses.Draft.Cost.ForThreads(before, e.Threads)
 	}
 }
 
@@ -304,12 +304,12 @@ func (s *Scheduler) tooLate(e *EvStep) {
 	s.lateCredit -= lateEvery
 	s.cost.MissAt(int64(s.now), s.batcher.load, s.plan.Bound.Limit)
 	// The time is lost to the prompts, whose pace forecasts use.
-	s.rate.observe(0, float64(e.Took)+s.overhead.value+float64(s.waited))
+	s.rate.Observe(0, float64(e.Took)+s.overhead.Value+float64(s.waited))
 	for i, r := range s.batch {
 		if r != nil && s.plan.Batch[i].Kind == SlicePrefill {
-			r.reason = ReasonPrefillLate
-			r.log.add(s.now, ReasonPrefillLate, 0)
-			s.count[ReasonPrefillLate]++
+			r.reason = reason.PrefillLate
+			r.log.add(s.now, reason.PrefillLate, 0)
+			s.count[reason.PrefillLate]++
 		}
 	}
 }
@@ -336,16 +336,14 @@ func (s *Scheduler) token(r *request, e *EvToken) {
 			r.max-r.generated))
 	}
 	s.heard(r)
-	s.learnGuesses(r, e)
+	s.guesses.Token(&r.guess, r.phase == Think, guess.News{
+		Right: e.Right, Wrong: e.Wrong, DraftRight: e.DraftRight, DraftWrong: e.DraftWrong,
+		Offer: e.Offer, Grade: e.Grade, Draft: e.Draft, Lag: e.Lag,
+	})
 	r.computed += e.Accepted
 	s.charge(r)
 	r.computed -= e.Again
 	r.generated += e.Accepted + 1 + e.Forced
-	r.offer, r.grade, r.guessed = e.Offer, e.Grade, 0
-	if e.Lag > r.lag+maxGuessRows {
-		r.feeding = false // the draft model has lost the history
-	}
-	r.draft, r.lag = e.Draft, e.Lag
 	r.probe = e.Probe
 	// What is left of its history counts as prompt, so that its limit moves too.
 	r.prompt -= e.Cut
@@ -354,7 +352,7 @@ func (s *Scheduler) token(r *request, e *EvToken) {
 	r.shared = min(r.shared, r.computed) // the other holders of what was cut had ended
 	if r.generated >= r.max {
 		// The caller should have finished it.
-		s.finaliseUntold(r, ReasonLength)
+		s.finaliseUntold(r, reason.Length)
 		return
 	}
 	switch {
@@ -395,10 +393,10 @@ const (
 // retryAfter estimates when a place in the queue will be free for the newest rejected request: each end of a request
 // opens one, and the requests rejected earlier will come back too.
 func (s *Scheduler) retryAfter() time.Duration {
-	if !s.finishes.gap.any {
+	if !s.finishes.Known {
 		return time.Second
 	}
-	gap := math.Max(s.finishes.gap.value, float64(s.now-s.finishes.last))
+	gap := math.Max(s.finishes.Value, float64(int64(s.now)-s.finishes.Last))
 	d := time.Duration(math.Min(gap*float64(s.rejected), float64(maxRetry)))
 	return max(d.Round(10*time.Millisecond), minRetry)
 }

@@ -107,7 +107,7 @@ type EvToken struct {
 	Right int  `words:"right"`
 	Wrong bool `words:"wrong"`
 	// Offer is the number of tokens behind this one that the caller can guess, and Grade says how sure it is, see
-	// NumGrades. A step may compute them with this one (Slice.Guessed).
+	// guess.NumGrades. A step may compute them with this one (Slice.Guessed).
 	Offer int `words:"offer"`
 	Grade int `words:"grade"`
 	// Draft is the number of tokens behind this one that the draft model can guess, 0 = none. Lag is the number of
@@ -178,7 +178,7 @@ type EvStarted struct {
 }
 
 // EvDefer answers a Plan.Start: a prefix that the request needs is not there yet. It waits without a sequence until
-// EvReady. Reason is ReasonJoining or ReasonRestoring.
+// EvReady. Reason is reason.Joining or reason.Restoring.
 type EvDefer struct {
 	Req    ReqID  `words:"request id,first"`
 	Reason Reason `words:",always"`

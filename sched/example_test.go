@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // An answer runs when a prompt of 60 tokens arrives. The policy uma cuts the prompt into chunks, so that the answer's
@@ -45,7 +46,7 @@ func Example() {
 			if left[slice.Req]--; left[slice.Req] > 0 {
 				events = append(events, sched.EvToken{Req: slice.Req})
 			} else {
-				events = append(events, sched.EvFinish{Req: slice.Req, Reason: sched.ReasonStop})
+				events = append(events, sched.EvFinish{Req: slice.Req, Reason: reason.Stop})
 			}
 		}
 		if step == 1 {

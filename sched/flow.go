@@ -1,5 +1,7 @@
 package sched
 
+import "github.com/uma-serve/uma-serve/sched/reason"
+
 // Fairness between owners is start-time fair queueing (Goyal, Vin, Cheng 1996) over computed tokens: each pair of class
 // and owner is a flow with a virtual time, the number of tokens computed for it; the flow with the least goes first. A
 // flow that returns starts at the least virtual time of the present flows: absence earns no credit.
@@ -179,7 +181,7 @@ func (s *Scheduler) enqueue(r *request) {
 // requeue puts back a request that was preempted, paused or deferred: requests that have started go before new ones,
 // and each kind by rank. A request that is still paused or deferred is not put back.
 func (s *Scheduler) requeue(r *request) {
-	if r.paused || r.deferred != ReasonNone {
+	if r.paused || r.deferred != reason.None {
 		return
 	}
 	var after *request

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/sched/cost"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // newHeaded is newDrafter with a head, whose states are kept where the plan says so. A step of another shape than the
@@ -50,7 +51,7 @@ func TestGoodHead(t *testing.T) {
 		d := newHeaded(t, Config{}, n, 100)
 		d.run(150)
 		d.run(400)
-		if d.states < 390 || d.reasons[ReasonDraftModel] < 350*n {
+		if d.states < 390 || d.reasons[reason.DraftModel] < 350*n {
 			t.Errorf("%d streams: states in %d of 400 steps; the reasons are %v", n, d.states, d.reasons)
 		}
 	}
@@ -76,7 +77,7 @@ func TestTrialsPayForTheirGraphs(t *testing.T) {
 		d.chance, d.build = func(ReqID) float64 { return 0 }, build
 		d.run(100)
 		d.run(6000)
-		return d.reasons[ReasonDraftModelTrial]
+		return d.reasons[reason.DraftModelTrial]
 	}
 	cheap, dear := trials(0), trials(40*time.Millisecond)
 	if cheap <= dear || dear == 0 {

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/uma-serve/uma-serve/sched/cost"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // storm is a machine on which chats run while clients send long prompts, as `make bench-storm` does.
@@ -166,7 +167,7 @@ func (st storm) run(t interface {
 			}
 			r.last = now
 			if r.have == r.max {
-				events = append(events, EvFinish{Req: sl.Req, Reason: ReasonLength})
+				events = append(events, EvFinish{Req: sl.Req, Reason: reason.Length})
 			} else {
 				events = append(events, EvToken{Req: sl.Req, Thinking: r.have <= st.think})
 			}

@@ -1,11 +1,13 @@
 package sched
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/uma-serve/uma-serve/sched/cost"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // policy decides what a step computes and in which order requests start. Everything else (states, sequences, cells,
@@ -89,9 +91,9 @@ func (b *batcher) chooseForks() {
 	if len(s.due) > 1 {
 		slices.SortFunc(s.due, func(a, b *request) int {
 			if a.forkSkipped != b.forkSkipped {
-				return cmp(a.forkSkipped-1, b.forkSkipped-1) // 0, never skipped, comes last
+				return cmp.Compare(a.forkSkipped-1, b.forkSkipped-1) // 0, never skipped, comes last
 			}
-			return cmp(a.rank, b.rank)
+			return cmp.Compare(a.rank, b.rank)
 		})
 	}
 	left := s.cfg.Forks
@@ -110,8 +112,8 @@ func (b *batcher) chooseForks() {
 
 // skipFork drops the fork that r requested.
 func (s *Scheduler) skipFork(r *request) {
-	s.count[ReasonProbeSkipped]++
-	r.log.add(s.now, ReasonProbeSkipped, r.probe)
+	s.count[reason.ProbeSkipped]++
+	r.log.add(s.now, reason.ProbeSkipped, r.probe)
 	r.probe = 0
 	if r.forkSkipped == 0 {
 		r.forkSkipped = s.step
@@ -120,7 +122,7 @@ func (s *Scheduler) skipFork(r *request) {
 
 // fork adds the rows of r's probe behind its decode slice, or skips it when other requests need the room.
 func (b *batcher) fork(r *request) {
-	s, n, why := b.s, r.probe, ReasonProbe
+	s, n, why := b.s, r.probe, reason.Probe
 	if n > min(b.left-b.keep, b.cells)-b.unserved {
 		s.skipFork(r)
 		return
@@ -143,30 +145,30 @@ func (b *batcher) fork(r *request) {
 // reason for n; the batcher gives its own where it adds fewer.
 func (b *batcher) prefill(r *request, n int, why Reason) int {
 	if left := r.left(); n >= left {
-		n, why = left, ReasonPrefillRest
+		n, why = left, reason.PrefillRest
 	}
 	if stop := r.toStop(); stop > 0 && n > stop && !r.spec.Whole {
-		n, why = stop, ReasonPrefillSeal
+		n, why = stop, reason.PrefillSeal
 	}
 	if limit := b.s.cfg.Limits[r.flow.class].StepTokens; limit > 0 && n > limit-b.prompts[r.flow.class] {
-		n, why, b.waits = limit-b.prompts[r.flow.class], ReasonPrefillClass, true
+		n, why, b.waits = limit-b.prompts[r.flow.class], reason.PrefillClass, true
 		if n <= 0 {
 			return 0
 		}
 	}
 	if n > b.left {
-		n, why = b.left, ReasonPrefillBatch
+		n, why = b.left, reason.PrefillBatch
 	}
 	// Every other request without a slice keeps a cell for its next token.
 	spare := b.cells - (b.unserved - 1)
 	if n > spare {
-		n, why = spare, ReasonPrefillCells
+		n, why = spare, reason.PrefillCells
 	}
 	if spare := maxPromptRows - b.rows; r.spec.PromptRows && n > spare {
-		n, why = spare, ReasonPrefillRows
+		n, why = spare, reason.PrefillRows
 	}
 	if r.spec.EveryRow && n > b.outputs {
-		n, why, b.waits = b.outputs, ReasonPrefillEmbed, true
+		n, why, b.waits = b.outputs, reason.PrefillEmbed, true
 	}
 	if left := r.left(); r.spec.Whole && n < left {
 		// It does not fit into what the policy allows. The first prompt of a step is computed nevertheless, so that
@@ -175,10 +177,10 @@ func (b *batcher) prefill(r *request, n int, why Reason) int {
 			b.waits = b.waits || left <= spare
 			return 0
 		}
-		n, why = left, ReasonPrefillWhole
+		n, why = left, reason.PrefillWhole
 	}
 	if block := r.spec.cutBlock(r.computed, n); block != n {
-		n, why = block, ReasonPrefillImage
+		n, why = block, reason.PrefillImage
 		if n > min(b.left, spare) {
 			b.waits = b.waits || n <= spare
 			return 0
@@ -233,12 +235,12 @@ func (b *batcher) decodeAll(order []*request, limit int, why Reason) (rest []*re
 		slices.SortFunc(order, func(a, b *request) int {
 			switch {
 			case a.lastTurn != b.lastTurn:
-				return cmp(a.lastTurn, b.lastTurn)
+				return cmp.Compare(a.lastTurn, b.lastTurn)
 			default:
-				return cmp(a.rank, b.rank)
+				return cmp.Compare(a.rank, b.rank)
 			}
 		})
-		order, rest, why = order[:limit], order[limit:], ReasonDecodeTurn
+		order, rest, why = order[:limit], order[limit:], reason.DecodeTurn
 	}
 	for _, r := range order {
 		b.decode(r, why)
@@ -260,27 +262,52 @@ func (b *batcher) split(dec, pre []*request) (d, p []*request) {
 	return dec, pre
 }
 
+// reserve keeps rows of the step for the prompts in pre: no more than they can use.
+func (b *batcher) reserve(pre []*request) {
+	least := b.s.cfg.leastPrefill()
+	for _, r := range pre {
+		if b.keep += r.left(); b.keep >= least {
+			b.keep = least
+			return
+		}
+	}
+}
+
+// comparePrompts orders prompts by class, then those before their first token first, then promised ones by deadline.
+func comparePrompts(a, b *request) int {
+	switch {
+	case a.flow.class != b.flow.class:
+		return int(a.flow.class) - int(b.flow.class)
+	case (a.generated > 0) != (b.generated > 0):
+		if a.generated > 0 {
+			return 1
+		}
+		return -1
+	}
+	return cmp.Compare(a.promised(), b.promised())
+}
+
 // whyNotMore returns the plan's reason when the policy itself set no limit.
 func (b *batcher) whyNotMore() Reason {
 	switch {
-	case b.unserved == 0 && b.cut() == ReasonNone:
-		return ReasonServed
+	case b.unserved == 0 && b.cut() == reason.None:
+		return reason.Served
 	case b.left == 0:
-		return ReasonBatch
+		return reason.Batch
 	case b.waits:
-		return ReasonBudget
+		return reason.Budget
 	}
-	return ReasonCells
+	return reason.Cells
 }
 
-// cut returns why a prompt got less than all, or ReasonNone.
+// cut returns why a prompt got less than all, or reason.None.
 func (b *batcher) cut() Reason {
 	for i := range b.s.plan.Batch {
 		if sl := &b.s.plan.Batch[i]; sl.Row < 0 {
 			return sl.Reason
 		}
 	}
-	return ReasonNone
+	return reason.None
 }
 
 // addSlice adds n tokens of a slice from position start on to l.
@@ -290,14 +317,4 @@ func addSlice(l *cost.Load, kind SliceKind, start, n int) {
 	} else {
 		l.AddRows(start, n)
 	}
-}
-
-func cmp[T uint64 | int64 | Instant](a, b T) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }

@@ -1,8 +1,11 @@
 package sched
 
 import (
+	"cmp"
 	"math"
 	"slices"
+
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // meridian keeps the ITL of visible answers under a target in milliseconds, whatever else there is to compute.
@@ -59,28 +62,28 @@ const learnedSteps = 8
 func (p *meridian) fill(b *batcher) {
 	s := b.s
 	p.split()
-	s.plan.Reason = ReasonNone
+	s.plan.Reason = reason.None
 	// Rows are kept for prompts, or answers that fill the batch would stop them.
-	b.keep = p.reserved()
+	b.reserve(p.pre)
 	rows := p.cfg.MaxBatch - b.keep
 	// Rule 1, and rule 4 while no answer runs.
-	answers, why := p.out, ReasonDecode
+	answers, why := p.out, reason.Decode
 	var yielding []*request
 	if len(answers) == 0 {
-		answers, why = p.think, ReasonThink
+		answers, why = p.think, reason.Think
 	} else {
 		answers, yielding = p.apart(rows)
 	}
 	unserved := b.decodeAll(answers, rows, why)
 	budget := p.budget(b, answers)
-	yielding = p.inTurn(b, yielding, rows, ReasonDecode, ReasonDecode, func(_ int, r *request) bool {
+	yielding = p.inTurn(b, yielding, rows, reason.Decode, reason.Decode, func(_ int, r *request) bool {
 		return p.rowFits(b, r, budget.most)
 	})
 	// While rows are left, the target is why these got none. Without rows they may get those that prompts leave.
 	if s.plan.Tokens < rows && b.left > 0 {
 		for _, r := range yielding {
-			p.skip(b, r, ReasonWaitEndangered)
-			s.plan.Reason = ReasonTarget
+			p.skip(b, r, reason.WaitEndangered)
+			s.plan.Reason = reason.Target
 		}
 		yielding = nil
 	}
@@ -98,28 +101,28 @@ func (p *meridian) fill(b *batcher) {
 	p.prompts(b, budget)
 	// The rows that prompts left.
 	if n := min(len(unserved), b.left); n > 0 {
-		b.decodeAll(unserved, n, ReasonDecodeTurn)
+		b.decodeAll(unserved, n, reason.DecodeTurn)
 	}
 	for i, r := range yielding {
 		if b.left > 0 {
-			b.decode(r, ReasonDecodeTurn)
+			b.decode(r, reason.DecodeTurn)
 			continue
 		}
 		for _, r := range yielding[i:] {
-			p.skip(b, r, ReasonWaitEndangered)
+			p.skip(b, r, reason.WaitEndangered)
 		}
 		break
 	}
 	for _, r := range waiting {
 		if b.left > 0 && !s.plan.PrefillHeld && p.rowFits(b, r, budget.ms) {
-			b.decode(r, ReasonThink)
+			b.decode(r, reason.Think)
 			continue
 		}
-		p.skip(b, r, ReasonThinkHeld)
+		p.skip(b, r, reason.ThinkHeld)
 		s.guard.thinkHeld++
 	}
-	if s.plan.Reason == ReasonNone && s.guard.thinkHeld > 0 {
-		s.plan.Reason = ReasonTarget
+	if s.plan.Reason == reason.None && s.guard.thinkHeld > 0 {
+		s.plan.Reason = reason.Target
 	}
 	p.finish(b)
 }
@@ -157,7 +160,7 @@ func (s *Scheduler) yieldsRow(r *request) bool {
 
 // thoughts adds the rows of the thinking requests that are due or fit below ms, and returns the other requests.
 func (p *meridian) thoughts(b *batcher, rows int, ms float64, bounded bool) (waiting []*request) {
-	return p.inTurn(b, p.think, rows, ReasonThink, ReasonThinkFloor, func(i int, r *request) bool {
+	return p.inTurn(b, p.think, rows, reason.Think, reason.ThinkFloor, func(i int, r *request) bool {
 		switch {
 		// No answer of the step has a target that a row could break.
 		case !bounded:
@@ -188,22 +191,18 @@ func (p *meridian) inTurn(b *batcher, order []*request, rows int, why, late Reas
 		case a.flow.class != b.flow.class && !ad:
 			return int(a.flow.class) - int(b.flow.class)
 		case a.lastTurn != b.lastTurn:
-			return cmp(a.lastTurn, b.lastTurn)
+			return cmp.Compare(a.lastTurn, b.lastTurn)
 		}
-		return cmp(a.rank, b.rank)
+		return cmp.Compare(a.rank, b.rank)
 	})
 	for i, r := range order {
 		if s.plan.Tokens >= rows || b.left == 0 {
 			return order[i:]
 		}
 		switch {
-		case p.due(r):
-			reason := why
-			if r.lastStep+1 < s.step {
-				reason = late
-			}
-			b.decode(r, reason)
-		case fits(i, r):
+		case p.due(r) && r.lastStep+1 < s.step:
+			b.decode(r, late)
+		case p.due(r), fits(i, r):
 			b.decode(r, why)
 		default:
 			return order[i:]

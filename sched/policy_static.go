@@ -1,6 +1,10 @@
 package sched
 
-import "math"
+import (
+	"math"
+
+	"github.com/uma-serve/uma-serve/sched/reason"
+)
 
 // meridianStatic is the rule of meridian-core (schedule_batch), kept for comparison.
 //
@@ -39,15 +43,15 @@ func (p *meridianStatic) fill(b *batcher) {
 	p.split()
 	free := b.cells
 	answers := min(len(p.out), p.slots, free, p.cfg.MaxBatch)
-	b.decodeAll(p.out, answers, ReasonDecode)
+	b.decodeAll(p.out, answers, reason.Decode)
 	thinks := min(len(p.think), p.thinks, free-answers, b.left)
-	b.decodeAll(p.think, thinks, ReasonThink)
+	b.decodeAll(p.think, thinks, reason.Think)
 	for _, r := range p.pre {
-		b.prefill(r, p.cfg.MaxBatch, ReasonPrefillBatch)
+		b.prefill(r, p.cfg.MaxBatch, reason.PrefillBatch)
 	}
 	b.s.plan.Reason = b.whyNotMore()
 	if answers < len(p.out) || thinks < len(p.think) {
-		b.s.plan.Reason = ReasonBudget
+		b.s.plan.Reason = reason.Budget
 	}
 	p.finish(b)
 }

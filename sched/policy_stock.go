@@ -1,6 +1,10 @@
 package sched
 
-import "time"
+import (
+	"time"
+
+	"github.com/uma-serve/uma-serve/sched/reason"
+)
 
 // stock does what llama-server does, as the baseline of comparisons.
 //
@@ -32,9 +36,9 @@ func (p *stock) lane(Class, uint32) (Class, uint32) { return Interactive, 0 }
 
 func (p *stock) fill(b *batcher) {
 	p.dec, p.pre = b.split(p.dec[:0], p.pre[:0])
-	b.decodeAll(p.dec, p.maxBatch, ReasonDecode)
+	b.decodeAll(p.dec, p.maxBatch, reason.Decode)
 	for _, r := range p.pre {
-		b.prefill(r, p.maxBatch, ReasonPrefillBatch)
+		b.prefill(r, p.maxBatch, reason.PrefillBatch)
 	}
 	b.s.plan.Reason = b.whyNotMore()
 }

@@ -1,8 +1,12 @@
 package sched
 
 import (
+	"cmp"
 	"slices"
 	"time"
+
+	"github.com/uma-serve/uma-serve/sched/cost"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // uma keeps answers smooth while prompts are computed.
@@ -34,10 +38,10 @@ import (
 type uma struct {
 	s        *Scheduler
 	cfg      *Config
-	shared   pace       // while answers run
-	solo     pace       // while none does
-	alone    average    // ns of a step with answers only
-	answers  average    // answers in such a step
+	shared   cost.Pace  // while answers run
+	solo     cost.Pace  // while none does
+	alone    cost.Mean  // ns of a step with answers only
+	answers  cost.Mean  // answers in such a step
 	held     int        // steps in a row in which the guard held prompts
 	turn     int        // steps with several prompts since the least recently served one went first
 	dec, pre []*request // scratch
@@ -58,8 +62,8 @@ func newUMA(s *Scheduler) *uma {
 	return &uma{
 		s:      s,
 		cfg:    cfg,
-		shared: newPace(cfg.TickBudget, cfg.StartBudget, cfg.MinPrefill, cfg.MaxBatch),
-		solo:   newPace(cfg.SoloBudget, cfg.StartBudget, cfg.MinPrefill, cfg.MaxBatch),
+		shared: cost.NewPace(cfg.TickBudget, cfg.StartBudget, cfg.MinPrefill, cfg.MaxBatch),
+		solo:   cost.NewPace(cfg.SoloBudget, cfg.StartBudget, cfg.MinPrefill, cfg.MaxBatch),
 		dec:    make([]*request, 0, cfg.MaxRunning),
 		pre:    make([]*request, 0, cfg.MaxRunning),
 	}
@@ -67,7 +71,7 @@ func newUMA(s *Scheduler) *uma {
 
 func (p *uma) lane(c Class, owner uint32) (Class, uint32) { return c, owner }
 
-func (p *uma) targets() (shared, solo int) { return p.shared.size(), p.solo.size() }
+func (p *uma) targets() (shared, solo int) { return p.shared.Size(), p.solo.Size() }
 
 func (p *uma) fill(b *batcher) {
 	p.dec, p.pre = b.split(p.dec[:0], p.pre[:0])
@@ -75,31 +79,31 @@ func (p *uma) fill(b *batcher) {
 	hold, floor := p.guard(b.s.now)
 	limit := p.cfg.MaxBatch
 	if !hold {
-		b.keep = p.reserved()
+		b.reserve(p.pre)
 		limit -= b.keep
 	}
-	unserved := b.decodeAll(p.dec, limit, ReasonDecode)
+	unserved := b.decodeAll(p.dec, limit, reason.Decode)
 	if len(p.pre) == 0 {
-		plan.Budget = max(p.shared.size(), plan.Tokens)
+		plan.Budget = max(p.shared.Size(), plan.Tokens)
 		plan.Reason = b.whyNotMore()
 		return
 	}
 	if hold {
-		plan.Budget, plan.PrefillHeld, plan.Reason = plan.Tokens, true, ReasonGuard
+		plan.Budget, plan.PrefillHeld, plan.Reason = plan.Tokens, true, reason.Guard
 		return
 	}
-	why, rest := ReasonPrefillTick, 0
+	why, rest := reason.PrefillTick, 0
 	switch {
 	case floor:
-		why, rest = ReasonPrefillFloor, p.reserve()
+		why, rest = reason.PrefillFloor, p.cfg.leastPrefill()
 	case len(p.dec) > 0:
-		rest = max(p.shared.size()-plan.Tokens, p.reserve())
+		rest = max(p.shared.Size()-plan.Tokens, p.cfg.leastPrefill())
 	default:
 		far := 0
 		for _, r := range p.pre {
 			far = max(far, r.computed)
 		}
-		rest = p.solo.size()
+		rest = p.solo.Size()
 		if p.cfg.SoloLimit > p.cfg.SoloBudget {
 			rest = max(rest, soloTokens)
 		}
@@ -107,7 +111,7 @@ func (p *uma) fill(b *batcher) {
 	}
 	rest = min(rest, b.left)
 	if n := p.s.othersLeave(b.load, p.pre[0].computed, rest); n < rest {
-		rest, why = n, ReasonPrefillOthers
+		rest, why = n, reason.PrefillOthers
 	}
 	plan.Budget = plan.Tokens + rest
 	p.sort()
@@ -119,7 +123,7 @@ func (p *uma) fill(b *batcher) {
 	}
 	if n := min(len(unserved), b.left); n > 0 {
 		// Rows were kept for prompts, and these had no cells for them.
-		b.decodeAll(unserved, n, ReasonDecode)
+		b.decodeAll(unserved, n, reason.Decode)
 		rest = min(rest, b.left)
 		plan.Budget = plan.Tokens + max(rest, 0)
 	}
@@ -127,28 +131,14 @@ func (p *uma) fill(b *batcher) {
 	case rest > 0 || b.left == 0:
 		plan.Reason = b.whyNotMore()
 	case floor:
-		plan.Reason = ReasonGuard
-	case why == ReasonPrefillOthers:
-		plan.Reason = ReasonOthers
-	case b.unserved > 0 || b.cut() != ReasonNone:
-		plan.Reason = ReasonBudget
+		plan.Reason = reason.Guard
+	case why == reason.PrefillOthers:
+		plan.Reason = reason.Others
+	case b.unserved > 0 || b.cut() != reason.None:
+		plan.Reason = reason.Budget
 	default:
-		plan.Reason = ReasonServed
+		plan.Reason = reason.Served
 	}
-}
-
-// reserve returns the fewest prompt tokens that a step with room for prompts offers.
-func (p *uma) reserve() int { return min(p.cfg.MinPrefill, max(1, p.cfg.MaxBatch/2)) }
-
-// reserved returns the number of rows that answers leave to prompts in this step.
-func (p *uma) reserved() int {
-	n := 0
-	for _, r := range p.pre {
-		if n += r.left(); n >= p.reserve() {
-			return p.reserve()
-		}
-	}
-	return n
 }
 
 // guard reports whether prompts are left out of this step because an answer is late (hold), or get the smallest chunk
@@ -189,7 +179,20 @@ func (p *uma) sort() {
 	if len(p.pre) < 2 {
 		return
 	}
-	slices.SortFunc(p.pre, comparePrompts)
+	slices.SortFunc(p.pre, func(a, b *request) int {
+		order := comparePrompts(a, b)
+		switch {
+		case order != 0:
+			return order
+		case a.flow.vt != b.flow.vt:
+			return cmp.Compare(a.flow.vt, b.flow.vt)
+		case a.deadline != b.deadline:
+			return cmp.Compare(a.deadline, b.deadline)
+		case a.lastStep != b.lastStep:
+			return cmp.Compare(a.lastStep, b.lastStep)
+		}
+		return cmp.Compare(a.rank, b.rank)
+	})
 	if p.turn++; p.turn < turnEvery {
 		return
 	}
@@ -197,35 +200,13 @@ func (p *uma) sort() {
 	oldestFirst(p.pre)
 }
 
-func comparePrompts(a, b *request) int {
-	af, bf := a.flow, b.flow
-	switch {
-	case af.class != bf.class:
-		return int(af.class) - int(bf.class)
-	case (a.generated > 0) != (b.generated > 0):
-		if a.generated > 0 {
-			return 1
-		}
-		return -1
-	case a.promised() != b.promised():
-		return cmp(a.promised(), b.promised())
-	case af.vt != bf.vt:
-		return cmp(af.vt, bf.vt)
-	case a.deadline != b.deadline:
-		return cmp(a.deadline, b.deadline)
-	case a.lastStep != b.lastStep:
-		return cmp(a.lastStep, b.lastStep)
-	}
-	return cmp(a.rank, b.rank)
-}
-
 // plain estimates the ns of a step with n answers and no prompt, and tends to be too low: fewer answers than were
 // measured count proportionally less, more count the same. 0 = nothing was measured.
 func (p *uma) plain(n int) float64 {
-	if !p.alone.any {
+	if !p.alone.Known {
 		return 0
 	}
-	return p.alone.value * min(1, float64(n)/p.answers.value)
+	return p.alone.Value * min(1, float64(n)/p.answers.Value)
 }
 
 func (p *uma) observe(plan *Plan, took time.Duration) {
@@ -236,22 +217,22 @@ func (p *uma) observe(plan *Plan, took time.Duration) {
 	if plan.PrefillTokens == 0 {
 		// The cut keeps one step during which the machine slept from raising every bound.
 		x := float64(took)
-		if p.alone.any {
-			x = min(x, 4*p.alone.value)
+		if p.alone.Known {
+			x = min(x, 4*p.alone.Value)
 		}
-		p.alone.add(x, 0.2)
-		p.answers.add(float64(plan.DecodeTokens), 0.2)
+		p.alone.Add(x, 0.2)
+		p.answers.Add(float64(plan.DecodeTokens), 0.2)
 		return
 	}
 	// Cells bounded it, so it is no measure of the budget.
-	if plan.Reason == ReasonCells {
+	if plan.Reason == reason.Cells {
 		return
 	}
-	limited := plan.Reason == ReasonBudget
+	limited := plan.Reason == reason.Budget
 	if plan.DecodeTokens > 0 {
-		p.shared.goal = max(float64(p.cfg.TickBudget), goalSlack*p.plain(plan.DecodeTokens))
-		p.shared.observe(plan.Tokens, limited, took)
+		p.shared.Goal = max(float64(p.cfg.TickBudget), goalSlack*p.plain(plan.DecodeTokens))
+		p.shared.Observe(plan.Tokens, limited, took)
 	} else {
-		p.solo.observe(plan.Tokens, limited, took)
+		p.solo.Observe(plan.Tokens, limited, took)
 	}
 }

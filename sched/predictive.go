@@ -1,8 +1,11 @@
 package sched
 
 import (
+	"cmp"
 	"slices"
 	"time"
+
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // predictive is the part of meridian that is not its rule: the phase of each request, the target of each answer, the
@@ -100,23 +103,12 @@ func (p *predictive) skip(b *batcher, r *request, why Reason) {
 // finish sets the plan's reason and budget, after everything was added.
 func (p *predictive) finish(b *batcher) {
 	plan := &b.s.plan
-	if plan.Reason == ReasonNone {
+	if plan.Reason == reason.None {
 		plan.Reason = b.whyNotMore()
 	}
-	if plan.Budget = plan.Tokens; plan.Reason == ReasonServed {
+	if plan.Budget = plan.Tokens; plan.Reason == reason.Served {
 		plan.Budget = p.cfg.MaxBatch
 	}
-}
-
-// reserved returns the number of rows that answers leave to prompts in this step.
-func (p *predictive) reserved() int {
-	most, n := min(p.cfg.MinPrefill, max(1, p.cfg.MaxBatch/2)), 0
-	for _, r := range p.pre {
-		if n += r.left(); n >= most {
-			return most
-		}
-	}
-	return n
 }
 
 // sort orders the prompts of this step: interactive ones first; those before their first token first; promised ones by
@@ -131,30 +123,22 @@ func (p *predictive) sort() {
 		least = min(least, r.flow.vt)
 	}
 	slices.SortFunc(p.pre, func(a, b *request) int {
-		af, bf := a.flow, b.flow
-		flag := func(a, b bool) int {
-			if a {
-				return 1
-			}
-			return -1
-		}
+		order, af, bf := comparePrompts(a, b), a.flow, b.flow
 		switch aAhead, bAhead := af.vt-least > fairSlack, bf.vt-least > fairSlack; {
-		case af.class != bf.class:
-			return int(af.class) - int(bf.class)
-		case (a.generated > 0) != (b.generated > 0):
-			return flag(a.generated > 0, b.generated > 0)
-		case a.promised() != b.promised():
-			return cmp(a.promised(), b.promised())
+		case order != 0:
+			return order
+		case aAhead != bAhead && aAhead:
+			return 1
 		case aAhead != bAhead:
-			return flag(aAhead, bAhead)
+			return -1
 		case aAhead && af.vt != bf.vt:
-			return cmp(af.vt, bf.vt)
+			return cmp.Compare(af.vt, bf.vt)
 		case a.deadline != b.deadline:
-			return cmp(a.deadline, b.deadline)
+			return cmp.Compare(a.deadline, b.deadline)
 		case a.left() != b.left():
 			return a.left() - b.left()
 		}
-		return cmp(a.rank, b.rank)
+		return cmp.Compare(a.rank, b.rank)
 	})
 	if p.hasTurn = p.turn >= turnEvery-1; p.hasTurn {
 		oldestFirst(p.pre)

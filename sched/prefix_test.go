@@ -1,6 +1,10 @@
 package sched
 
-import "pgregory.net/rapid"
+import (
+	"pgregory.net/rapid"
+
+	"github.com/uma-serve/uma-serve/sched/reason"
+)
 
 // The engine's part of Config.Prefix: it shares and restores at random, holds requests at random, and pins.
 
@@ -85,7 +89,7 @@ func (e *engine) answer() (ev []Event) {
 			delete(e.seq, r.seq)
 			r.seq = -1
 			ev = append(ev, EvDefer{Req: st.Req,
-				Reason: rapid.SampledFrom([]Reason{ReasonJoining, ReasonRestoring}).Draw(t, "why")})
+				Reason: rapid.SampledFrom([]Reason{reason.Joining, reason.Restoring}).Draw(t, "why")})
 			continue
 		}
 		if rapid.IntRange(0, 20).Draw(t, "gone") == 20 {
@@ -111,7 +115,7 @@ func (e *engine) preempted(rel Release) {
 		return
 	}
 	v := e.s.requests[rel.Req]
-	if v == nil || rel.Reason != ReasonPreemptCells && rel.Reason != ReasonPreemptFull {
+	if v == nil || rel.Reason != reason.PreemptCells && rel.Reason != reason.PreemptFull {
 		return // it ended in the same Step, or it made way by its class or pause
 	}
 	answers := func(r *request) bool { return r.phase == Output && r.generated > 0 }

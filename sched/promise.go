@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/sched/cost"
+	"github.com/uma-serve/uma-serve/sched/forecast"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // Targets of requests (Spec.TargetTTFT, TargetTTOT, TargetITL) and the promise that a strict request asks for: it is
@@ -17,10 +19,6 @@ import (
 
 // undatedTarget is the TTFT target that orders requests without one.
 const undatedTarget = 10 * time.Second
-
-// promiseMargin multiplies a forecast before it is compared with a strict target: a promise is kept in 95 of 100 cases,
-// and forecasts are means.
-const promiseMargin = 1.6
 
 // dueAt returns the deadline of an arrival's first token, by which it is queued. Without a target it does not depend on
 // EvArrive.QueuedFor, so that these requests stay in the order in which they came. A request with a target that is not
@@ -78,50 +76,6 @@ func (s *Scheduler) rankByTarget(r *request) uint64 {
 	return rank
 }
 
-// forecast is the scheduler's prediction of first tokens: scratch of one arrival.
-type forecast struct {
-	jobs []job
-}
-
-// job is a prompt that is computed or waits.
-type job struct {
-	order    order
-	left     int           // tokens to compute
-	slot     Instant       // when it has a sequence
-	restore  time.Duration // from then on until its stored tokens are there
-	deadline Instant       // of a promise; never = none was given
-}
-
-// order is the order in which sequences are given, as goesBefore has it.
-type order struct {
-	running, started bool
-	due              Instant
-	rank             uint64
-	id               ReqID // ranks by target can be equal
-}
-
-func (a order) compare(b order) int {
-	switch {
-	case a.running != b.running:
-		return goesFirst(a.running)
-	case a.started != b.started:
-		return goesFirst(a.started)
-	case a.due != b.due && !a.started:
-		return cmp(a.due, b.due)
-	case a.rank != b.rank:
-		return cmp(a.rank, b.rank)
-	}
-	return cmp(uint64(a.id), uint64(b.id))
-}
-
-// goesFirst compares two flags that differ, of which the first one is a: a set one goes first.
-func goesFirst(a bool) int {
-	if a {
-		return -1
-	}
-	return 1
-}
-
 // breach says why a strict request cannot be admitted; the zero value: it can.
 type breach struct {
 	reason    Reason
@@ -137,7 +91,7 @@ func (s *Scheduler) breaches(e *EvArrive) breach {
 	for _, t := range []struct {
 		reason Reason
 		target time.Duration
-	}{{ReasonMissesITL, e.TargetITL}, {ReasonMissesTTOT, e.TargetTTOT}} {
+	}{{reason.MissesITL, e.TargetITL}, {reason.MissesTTOT, e.TargetTTOT}} {
 		if t.target == 0 {
 			continue
 		}
@@ -147,17 +101,17 @@ func (s *Scheduler) breaches(e *EvArrive) breach {
 	}
 	// A promise that is broken without e too is no reason to reject e.
 	if target := s.tightestPromise(); s.answerStep(e, target) > target && s.answerStep(nil, target) <= target {
-		return breach{ReasonMissesITL, target, 0}
+		return breach{reason.MissesITL, target, 0}
 	}
 	if e.TargetTTFT <= 0 {
 		return breach{}
 	}
 	in, breaks := s.firstToken(e)
 	if in > e.TargetTTFT {
-		return breach{ReasonTTFT, e.TargetTTFT, in}
+		return breach{reason.TTFT, e.TargetTTFT, in}
 	}
 	if breaks {
-		return breach{ReasonTTFT, e.TargetTTFT, 0}
+		return breach{reason.TTFT, e.TargetTTFT, 0}
 	}
 	return breach{}
 }
@@ -202,93 +156,47 @@ func (s *Scheduler) answerStep(e *EvArrive, target time.Duration) time.Duration 
 	if e != nil {
 		l.AddRows(e.Prompt, 1)
 	}
-	return time.Duration(s.cost.Upper(l)*1e6 + s.overhead.value)
+	return time.Duration(s.cost.Upper(l)*1e6 + s.overhead.Value)
 }
 
 // firstToken predicts when e would give its first token, counted from its arrival, and whether a promise given before
 // would then be broken. 0 = nothing was measured.
 func (s *Scheduler) firstToken(e *EvArrive) (in time.Duration, breaks bool) {
 	class, _ := s.policy.lane(e.Class, e.Owner)
-	f := &s.forecast
-	f.jobs = f.jobs[:0]
+	jobs := s.jobs[:0]
 	// Prompts of lower classes go behind e, so they delay nothing.
 	for _, r := range s.running {
 		if r.flow.class <= class && !r.decoding() && !r.paused {
-			f.jobs = append(f.jobs, job{order{true, true, s.stillDue(r), r.rank, r.id}, r.left(), s.now, 0,
-				r.promised()})
+			jobs = append(jobs, forecast.Job{Running: true, Started: true, Due: int64(s.stillDue(r)), Rank: r.rank,
+				ID: uint64(r.id), Left: r.left(), Promise: int64(r.promised())})
 		}
 	}
 	for _, r := range s.requests {
 		if r.flow.class <= class && r.state == Queued && !r.paused {
-			f.jobs = append(f.jobs, job{order{false, r.started, s.stillDue(r), r.rank, r.id}, r.toCompute(), 0,
-				r.restore, r.promised()})
+			jobs = append(jobs, forecast.Job{Started: r.started, Due: int64(s.stillDue(r)), Rank: r.rank,
+				ID: uint64(r.id), Left: r.toCompute(), Restore: int64(r.restore), Promise: int64(r.promised())})
 		}
 	}
-	mine := order{false, false, s.dueAt(e), ^uint64(0), e.Req}
-	f.jobs = append(f.jobs, job{mine, e.Prompt - min(max(e.Shared, e.Cached), e.Prompt-1), 0, e.Restore, never})
-	slices.SortFunc(f.jobs, func(a, b job) int { return a.order.compare(b.order) })
-	s.sequenceTimes(f.jobs)
-	if s.byTarget {
-		// The prompts in the order of their deadlines: each waits for its sequence and for those before it.
-		slices.SortStableFunc(f.jobs, func(a, b job) int { return cmp(a.order.due, b.order.due) })
-	}
-	pace := s.promptPace()
-	at := float64(s.now)
-	for _, j := range f.jobs {
-		// While its cells are restored the prompts behind it are computed.
-		first := max(at, float64(j.slot)+float64(j.restore)) + float64(j.left)*pace
-		at = max(at, float64(j.slot)) + float64(j.left)*pace
-		switch from := float64(s.now); {
-		case j.order == mine:
-			in = time.Duration(promiseMargin*(first-from)) + e.QueuedFor
-		case j.deadline != never && j.order.due > mine.due && s.byTarget &&
-			from+promiseMargin*(first-from) > float64(j.deadline):
-			breaks = true
-		}
-	}
-	return in, breaks
-}
-
-// sequenceTimes sets when each job has a sequence, in the order of jobs: at once while there are some, then one with
-// each end of a request.
-func (s *Scheduler) sequenceTimes(jobs []job) {
-	free, gap := s.cfg.MaxRunning-len(s.running), s.turnoverGap()
-	cells, mean := s.room(), 0
+	jobs = append(jobs, forecast.Job{Arrival: true, Due: int64(s.dueAt(e)), Rank: ^uint64(0), ID: uint64(e.Req),
+		Left: e.Prompt - min(max(e.Shared, e.Cached), e.Prompt-1), Restore: int64(e.Restore), Promise: forecast.None})
+	s.jobs = jobs
+	engine := forecast.Engine{Now: int64(s.now), Running: len(s.running), Free: s.cfg.MaxRunning - len(s.running),
+		Cells: s.room(), Gap: s.turnoverGap(), Pace: s.promptPace(), ByDue: s.byTarget}
 	if n := len(s.running); n > 0 {
-		mean = s.owned() / n
+		engine.Mean = s.owned() / n
 		for _, r := range s.running {
-			cells -= r.footprint(0) - r.own()
+			engine.Cells -= r.footprint(0) - r.own()
 		}
 	}
-	ends := 0 // of requests, that are waited for
-	for i := range jobs {
-		j := &jobs[i]
-		if j.order.running {
-			continue
-		}
-		cells -= j.left
-		free--
-		for len(s.running) > ends && (free < 0 || cells < 0 && mean > 0) {
-			ends++
-			free++
-			// Which request ends first is not known, so each end frees the mean.
-			cells += mean
-		}
-		if free < 0 {
-			ends, free = ends+1, free+1
-		}
-		j.slot = s.now
-		if ends > 0 {
-			j.slot = s.now + Instant(float64(ends)*gap)
-		}
-	}
+	ns, breaks := forecast.FirstToken(jobs, engine)
+	return time.Duration(forecast.Margin*ns) + e.QueuedFor, breaks
 }
 
 // turnoverGap returns the mean time between two ends of requests while others wait, in ns. Before any was measured the
 // running requests are assumed to reach their token limits.
 func (s *Scheduler) turnoverGap() float64 {
-	if s.turnover.gap.any || len(s.running) == 0 {
-		return s.turnover.gap.value
+	if s.turnover.Known || len(s.running) == 0 {
+		return s.turnover.Value
 	}
 	l := cost.Load{More: passes(s.running)}
 	left := 0
@@ -303,8 +211,8 @@ func (s *Scheduler) turnoverGap() float64 {
 // promptPace returns the time of a prompt token in ns: at the pace of recent steps, or by the cost model if nothing
 // runs.
 func (s *Scheduler) promptPace() float64 {
-	if s.rate.tokens.any && (len(s.running) > 0 || s.cost.Prompts() == 0) {
-		return s.rate.ns.value / max(s.rate.tokens.value, 1e-3)
+	if s.rate.Known() && (len(s.running) > 0 || s.cost.Prompts() == 0) {
+		return s.rate.Take(1)
 	}
 	if s.cost.Prompts() == 0 {
 		return 0
@@ -313,6 +221,24 @@ func (s *Scheduler) promptPace() float64 {
 	var l cost.Load
 	l.AddPrompt(0, n)
 	return s.cost.Predict(l) * 1e6 / n
+}
+
+// ComputeTime predicts how long computing n tokens of a prompt takes, from position start on: alone by the cost model,
+// beside running requests at the pace of recent steps if that is slower. 0 = too little was measured.
+func (s *Scheduler) ComputeTime(start, n int) time.Duration {
+	if n < 1 || s.cost.Prompts() < learnedSteps {
+		return 0
+	}
+	var l cost.Load
+	l.AddPrompt(start, n)
+	// Each further step reads what lies before its chunk.
+	l.More = float64((n - 1) / s.cfg.MaxBatch)
+	l.Read += mul(l.More, float64(start)+mul(float64(s.cfg.MaxBatch), 0.5*(l.More+1)))
+	ns := mul(s.cost.Predict(l), 1e6)
+	if len(s.running) > 0 {
+		ns = max(ns, mul(s.promptPace(), float64(n)))
+	}
+	return max(1, time.Duration(ns))
 }
 
 // toCompute returns the number of tokens of its history that r is expected to compute before its next token, at least
@@ -339,7 +265,7 @@ func (s *Scheduler) endangered() bool {
 		if r.deadline == never || r.generated > 0 || !interactive(r) || r.deadline < s.now {
 			continue
 		}
-		if float64(s.now)+promiseMargin*float64(r.toCompute())*pace > float64(r.deadline) || r.state == Queued {
+		if float64(s.now)+forecast.Margin*float64(r.toCompute())*pace > float64(r.deadline) || r.state == Queued {
 			return true
 		}
 	}
@@ -349,11 +275,43 @@ func (s *Scheduler) endangered() bool {
 // turnedOver records that a request has ended: the next one that waits has its sequence and cells.
 func (s *Scheduler) turnedOver() {
 	if s.byClass[Interactive].queued+s.byClass[Background].queued == 0 {
-		s.turnover.any = false
+		s.turnover.Break()
 		return
 	}
-	s.turnover.add(s.now, turnoverWeight)
+	s.turnover.Add(int64(s.now), turnoverWeight)
 }
 
 // turnoverWeight makes the mean of about the last 20 gaps: their sum is what a forecast needs, not the newest.
 const turnoverWeight = 0.1
+
+// firstTokenIn estimates the time to the first token of a prompt with left tokens to compute: at the pace of recent
+// steps, or by the cost model if nothing else runs. 0 = nothing was measured.
+func (s *Scheduler) firstTokenIn(left int) time.Duration {
+	if len(s.running) == 0 && s.cost.Prompts() > 0 {
+		var l cost.Load
+		l.AddPrompt(0, left)
+		return time.Duration(s.cost.Predict(l) * 1e6)
+	}
+	if !s.rate.Known() {
+		return 0
+	}
+	return time.Duration(s.rate.Take(left))
+}
+
+// atRisk counts the requests before their first token that have missed their TTFT target, or will at the pace of recent
+// steps. For a waiting request only its own prompt counts.
+func (s *Scheduler) atRisk() int {
+	n := 0
+	if s.dated == 0 {
+		return 0
+	}
+	for _, r := range s.requests {
+		if r.deadline == never || r.generated > 0 {
+			continue
+		}
+		if s.now.Add(s.firstTokenIn(r.left())) > r.deadline {
+			n++
+		}
+	}
+	return n
+}

@@ -1,6 +1,11 @@
 package sched
 
-import "time"
+import (
+	"time"
+
+	"github.com/uma-serve/uma-serve/sched/cost"
+	"github.com/uma-serve/uma-serve/sched/reason"
+)
 
 // stepBudget is the time that a step may take.
 type stepBudget struct {
@@ -31,7 +36,7 @@ func (s *Scheduler) limitMs() float64 {
 	if s.limit == 0 {
 		return 0
 	}
-	return max(float64(s.limit)-s.overhead.value, 1) / 1e6
+	return max(float64(s.limit)-s.overhead.Value, 1) / 1e6
 }
 
 // budget returns how long this step may take for these answers, whose rows are what the batch consists of.
@@ -60,7 +65,7 @@ func (p *predictive) ownBudget(b *batcher, answers []*request) stepBudget {
 		ms := float64(p.cfg.SoloBudget) / 1e6
 		return stepBudget{ms: ms, most: ms}
 	}
-	over := p.s.overhead.value / 1e6
+	over := p.s.overhead.Value / 1e6
 	ms := float64(left)/1e6 - over
 	plain := p.s.cost.Predict(b.load)
 	switch t := float64(target)/1e6 - over; {
@@ -95,7 +100,7 @@ func (p *predictive) bound(budget *stepBudget) Bound {
 	if s.lateCredit < lateEvery || s.cost.Steps() < learnedSteps {
 		return Bound{}
 	}
-	decide := budget.left - mul(lateSlower, budget.alone) - s.overhead.value/1e6
+	decide := budget.left - mul(lateSlower, budget.alone) - s.overhead.Value/1e6
 	return Bound{Decide: time.Duration(decide * 1e6), Limit: time.Duration(budget.left * 1e6)}
 }
 
@@ -127,7 +132,7 @@ type promptFill struct {
 	protect          bool   // only prompts whose first token is near get a chunk
 
 	total   int    // prompt tokens of the step
-	stopped Reason // why no further prompt got a chunk; ReasonNone = all got what they could use
+	stopped Reason // why no further prompt got a chunk; reason.None = all got what they could use
 }
 
 // prompts fills what is left of a step. It sets the plan's reason when the budget is why the batch is not larger.
@@ -153,7 +158,7 @@ func (p *predictive) prompts(b *batcher, budget stepBudget) {
 		p.protected = max(0, p.protected-1)
 	}
 	f.report()
-	if f.total > 0 && f.budget.left > 0 && f.stopped != ReasonPrefillFloor { // a floor chunk is late on purpose
+	if f.total > 0 && f.budget.left > 0 && f.stopped != reason.PrefillFloor { // a floor chunk is late on purpose
 		p.s.plan.Bound = p.bound(&f.budget)
 	}
 }
@@ -161,18 +166,18 @@ func (p *predictive) prompts(b *batcher, budget stepBudget) {
 // newFill decides how much this step may give to prompts.
 func (p *predictive) newFill(b *batcher, budget stepBudget) promptFill {
 	f := promptFill{
-		p: p, b: b, budget: budget, cutBy: ReasonPrefillTarget,
-		minChunk: min(p.cfg.MinPrefill, max(1, p.cfg.MaxBatch/2)),
+		p: p, b: b, budget: budget, cutBy: reason.PrefillTarget,
+		minChunk: p.cfg.leastPrefill(),
 		protect:  budget.protectFirstTokens && p.protected < maxProtected,
 	}
 	if budget.others {
-		f.cutBy = ReasonPrefillOthers
+		f.cutBy = reason.PrefillOthers
 	}
 	if budget.bounded {
 		f.maxExtrapolation = max(f.minChunk, int(2*p.s.cost.Largest()))
 		return f
 	}
-	f.cutBy, f.minChunk = ReasonPrefillTick, max(f.minChunk, 1)
+	f.cutBy, f.minChunk = reason.PrefillTick, max(f.minChunk, 1)
 	f.maxExtrapolation = p.s.soloExtrapolation()
 	f.budget.ms = p.s.soloMs(b.load, p.pre[0].computed)
 	all := b.load
@@ -185,7 +190,7 @@ func (p *predictive) newFill(b *batcher, budget stepBudget) promptFill {
 	f.budget.most = f.budget.ms
 	f.budget = f.budget.within(p.s.limitMs())
 	if f.budget.others {
-		f.cutBy = ReasonPrefillOthers
+		f.cutBy = reason.PrefillOthers
 	}
 	return f
 }
@@ -198,27 +203,27 @@ func (f *promptFill) add(r *request) (more bool) {
 	}
 	if f.p.s.risk && r.flow.class == Background && f.total > 0 && !(f.p.hasTurn && r == f.p.pre[0]) {
 		// A longer step would bring an interactive request, which could miss its target, its first token later.
-		f.p.skip(f.b, r, ReasonWaitEndangered)
+		f.p.skip(f.b, r, reason.WaitEndangered)
 		return true
 	}
 	if f.together && most == r.left() && awaitsFirstToken(r) {
 		f.waits, r.group = true, f.p.group.ended+1
 		if most--; most == 0 {
-			f.p.skip(f.b, r, ReasonPrefillTogether)
+			f.p.skip(f.b, r, reason.PrefillTogether)
 			return true
 		}
 	}
-	n, reason := f.chunk(r, most)
+	n, why := f.chunk(r, most)
 	if n <= 0 {
-		f.stopped = reason
+		f.stopped = why
 		return false
 	}
-	got := f.b.prefill(r, n, reason)
+	got := f.b.prefill(r, n, why)
 	f.total += got
 	// The budget cut this chunk, so the next prompt has none either. Where cells or rows cut it (got < n), another
 	// prompt may still fit.
-	if got < most && got == n || reason == ReasonPrefillFloor {
-		f.stopped = reason
+	if got < most && got == n || why == reason.PrefillFloor {
+		f.stopped = why
 		return false
 	}
 	if f.budget.bounded && awaitsFirstToken(r) && got == r.left() {
@@ -231,8 +236,8 @@ func (f *promptFill) add(r *request) (more bool) {
 func awaitsFirstToken(r *request) bool { return r.generated == 0 && r.flow.class == Interactive }
 
 // chunk returns how many of the most next tokens of r this step computes, and why it is not more.
-func (f *promptFill) chunk(r *request, most int) (n int, reason Reason) {
-	n, reason = f.fits(f.budget.ms, r, most), f.cutBy
+func (f *promptFill) chunk(r *request, most int) (n int, why Reason) {
+	n, why = f.fits(f.budget.ms, r, most), f.cutBy
 	if least := min(f.minChunk, most); n < least && f.total == 0 {
 		n = max(n, f.fits(f.budget.most, r, least)) // only what the target leaves makes the smallest chunk smaller
 	}
@@ -245,24 +250,24 @@ func (f *promptFill) chunk(r *request, most int) (n int, reason Reason) {
 		n = 0
 	}
 	if n == most {
-		reason = ReasonPrefillBatch
+		why = reason.PrefillBatch
 	}
 	if f.total == 0 {
-		n, reason = f.first(r, n, most, reason)
+		n, why = f.first(r, n, most, why)
 	}
 	if rest := f.maxExtrapolation - f.total; n > rest {
-		n, reason = rest, ReasonPrefillExtrapolation
+		n, why = rest, reason.PrefillExtrapolation
 	}
 	if !f.budget.bounded && n < most {
-		n = wholeTiles(f.b.s.plan.Tokens, max(1, f.minChunk), n)
+		n = cost.WholeTiles(f.b.s.plan.Tokens, max(1, f.minChunk), n)
 	}
-	return n, reason
+	return n, why
 }
 
 // first bounds the step's first chunk from below: prompts are not held forever, and held ones go on with a chunk that
 // is worth it. Behind a long context a few tokens can take longer than the target: then the chunk has fewer, by those
 // for which only the context leaves no time.
-func (f *promptFill) first(r *request, n, most int, reason Reason) (int, Reason) {
+func (f *promptFill) first(r *request, n, most int, why Reason) (int, Reason) {
 	least := min(f.minChunk, most)
 	if f.budget.bounded && n < least {
 		ms, model := floorSlack*f.budget.most, &f.p.s.cost
@@ -271,14 +276,14 @@ func (f *promptFill) first(r *request, n, most int, reason Reason) (int, Reason)
 	}
 	switch {
 	case !f.budget.bounded:
-		return max(n, least), reason
+		return max(n, least), why
 	case f.p.held >= f.p.cfg.MaxHeld && n < f.minChunk:
-		return least, ReasonPrefillFloor
+		return least, reason.PrefillFloor
 	// Prompts that are held continue only with a chunk that is worth the step.
 	case f.p.held > 0 && n < least:
-		return 0, reason
+		return 0, why
 	}
-	return n, reason
+	return n, why
 }
 
 // fits returns how many of r's next tokens, at most most, keep the step within ms.
@@ -293,22 +298,22 @@ func (f *promptFill) fits(ms float64, r *request, most int) int {
 func (f *promptFill) report() {
 	p, s, plan := f.p, f.b.s, &f.b.s.plan
 	switch {
-	case f.budget.bounded && f.total == 0 && f.stopped != ReasonNone:
+	case f.budget.bounded && f.total == 0 && f.stopped != reason.None:
 		p.held++
 		for _, r := range p.pre {
-			p.skip(f.b, r, ReasonPrefillHeld)
+			p.skip(f.b, r, reason.PrefillHeld)
 		}
 		plan.PrefillHeld = true
-		plan.Reason, s.guard.state = ReasonGuard, GuardHold
+		plan.Reason, s.guard.state = reason.Guard, GuardHold
 		return
-	case f.stopped == ReasonPrefillFloor:
-		plan.Reason, s.guard.state = ReasonGuard, GuardHold
-	case f.stopped == ReasonPrefillTarget:
-		plan.Reason = ReasonTarget
-	case f.stopped == ReasonPrefillOthers:
-		plan.Reason = ReasonOthers
-	case f.stopped == ReasonPrefillTick, f.stopped == ReasonPrefillExtrapolation:
-		plan.Reason = ReasonBudget
+	case f.stopped == reason.PrefillFloor:
+		plan.Reason, s.guard.state = reason.Guard, GuardHold
+	case f.stopped == reason.PrefillTarget:
+		plan.Reason = reason.Target
+	case f.stopped == reason.PrefillOthers:
+		plan.Reason = reason.Others
+	case f.stopped == reason.PrefillTick, f.stopped == reason.PrefillExtrapolation:
+		plan.Reason = reason.Budget
 	}
 	p.held = 0
 	switch {

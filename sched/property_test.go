@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/uma-serve/uma-serve/sched/guess"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // engine is the caller and the engine in one: it keeps its own books of every request and holds each plan
@@ -102,7 +105,7 @@ func newEngine(t *rapid.T, cfg Config) *engine {
 		t.Fatal(err)
 	}
 	return &engine{t: t, cfg: s.Config(), s: s, live: map[ReqID]*simRequest{}, final: map[ReqID]int{},
-		seq: map[int32]ReqID{}, trace: AppendConfig(nil, &cfg), lost: map[[2]ReqID]bool{}, ever: map[ReqID]bool{},
+		seq: map[int32]ReqID{}, trace: traced.config(nil, &cfg), lost: map[[2]ReqID]bool{}, ever: map[ReqID]bool{},
 		first: map[ReqID]int{}}
 }
 
@@ -251,9 +254,9 @@ func (e *engine) compute(calm bool) (ev []Event) {
 		r.have++
 		switch {
 		case r.have >= r.max:
-			ev = append(ev, EvFinish{Req: sl.Req, Reason: ReasonLength})
+			ev = append(ev, EvFinish{Req: sl.Req, Reason: reason.Length})
 		case !calm && rapid.IntRange(0, 30).Draw(e.t, "stop") == 30:
-			ev = append(ev, EvFinish{Req: sl.Req, Reason: ReasonStop})
+			ev = append(ev, EvFinish{Req: sl.Req, Reason: reason.Stop})
 		default:
 			forced := min(rapid.SampledFrom([]int{0, 0, 0, 0, 2, 9, 40}).Draw(e.t, "forced"), r.max-r.have-1)
 			r.have += forced
@@ -261,7 +264,7 @@ func (e *engine) compute(calm bool) (ev []Event) {
 			tok.Probe = rapid.SampledFrom([]int{0, 0, 0, 1, 3, 30}).Draw(e.t, "probe")
 			if r.guesses {
 				tok.Offer = min(rapid.SampledFrom([]int{0, 1, 4, 16}).Draw(e.t, "offer"), r.max-r.have-1)
-				tok.Grade = rapid.IntRange(0, NumGrades-1).Draw(e.t, "grade")
+				tok.Grade = rapid.IntRange(0, guess.NumGrades-1).Draw(e.t, "grade")
 				r.offer = tok.Offer
 			}
 			ev = append(ev, tok)
@@ -287,9 +290,8 @@ func (e *engine) step(ev []Event) {
 func (e *engine) once(ev []Event) {
 	t := e.t
 	e.givenUp(ev)
-	e.trace = AppendEvents(e.trace, e.now, List(ev...))
 	e.plan = e.s.Step(e.now, List(ev...))
-	e.trace = e.plan.Append(e.trace, planPrefix)
+	e.trace = traced.step(e.trace, e.now, List(ev...), &e.plan)
 	e.steps++
 	p := &e.plan
 	if err := e.s.check(); err != nil {
@@ -392,7 +394,7 @@ func (e *engine) once(ev []Event) {
 // target.
 func (e *engine) makesWay(id ReqID) bool {
 	r := e.s.requests[id]
-	return e.s.risk && r.flow.class == Background && r.reason == ReasonWaitEndangered && r.lastSkip == e.s.step
+	return e.s.risk && r.flow.class == Background && r.reason == reason.WaitEndangered && r.lastSkip == e.s.step
 }
 
 // spent reports whether this step has all the prompt tokens that a class may have in one.
@@ -422,13 +424,13 @@ func (e *engine) conserving(inBatch map[ReqID]bool) {
 	p, t := &e.plan, e.t
 	waits := false
 	for _, r := range p.Waiting {
-		waits = waits || r != ReasonNone
+		waits = waits || r != reason.None
 	}
 	for id, r := range e.live {
 		switch {
 		case r.paused || r.deferred || inBatch[id]:
 		case r.seq < 0:
-			if state, why, ok := e.s.Why(id); !ok || state == Queued && why == ReasonNone || state == Queued && !waits {
+			if state, why, ok := e.s.Why(id); !ok || state == Queued && (why == reason.None || !waits) {
 				t.Fatalf("request %d waits for nothing: %v %v %v\n%s", id, state, why, ok, e.trace)
 			}
 		case e.leftOut(id):
@@ -437,11 +439,11 @@ func (e *engine) conserving(inBatch map[ReqID]bool) {
 		case e.makesWay(id) && p.PrefillTokens > 0: // its turn comes, as bounds holds
 		case e.decodes(id) && p.DecodeTokens+min(e.cfg.MinPrefill, p.PrefillTokens) < e.cfg.MaxBatch:
 			t.Fatalf("answer %d got no token in a batch of %d\n%s", id, p.Tokens, e.trace)
-		case !e.decodes(id) && !p.PrefillHeld && p.Tokens < p.Budget && p.Reason != ReasonCells:
+		case !e.decodes(id) && !p.PrefillHeld && p.Tokens < p.Budget && p.Reason != reason.Cells:
 			t.Fatalf("prompt %d got nothing, %d of %d tokens used\n%s", id, p.Tokens, p.Budget, e.trace)
 		}
 	}
-	if len(p.Batch) == 0 && p.Reason != ReasonIdle {
+	if len(p.Batch) == 0 && p.Reason != reason.Idle {
 		t.Fatalf("an empty batch with reason %v\n%s", p.Reason, e.trace)
 	}
 	if len(e.s.running) == 0 && e.cfg.Prefix && p.Reclaim == 0 {
@@ -469,12 +471,12 @@ func (e *engine) leftOut(id ReqID) bool {
 	}
 	r, rows := e.s.requests[id], e.plan.DecodeTokens+e.plan.ProbeTokens+e.cfg.MinPrefill < e.cfg.MaxBatch
 	switch {
-	case r.reason == ReasonThinkHeld && e.cfg.Policy == "meridian":
+	case r.reason == reason.ThinkHeld && e.cfg.Policy == "meridian":
 		if late := e.now.Sub(r.lastEmit) - e.cfg.ThinkFloor; r.state != Think || rows && late >= 0 {
 			e.t.Fatalf("request %d thinks and is left out %v after the floor\n%s", id, late, e.trace)
 		}
 		return true
-	case r.reason == ReasonWaitEndangered && e.cfg.Policy == "meridian":
+	case r.reason == reason.WaitEndangered && e.cfg.Policy == "meridian":
 		late := e.now.Sub(r.lastEmit) - e.cfg.ThinkFloor
 		if r.state != Output || r.flow.class != Background || r.spec.TargetITL > 0 || rows && late >= 0 {
 			e.t.Fatalf("answer %d is left out %v after the floor\n%s", id, late, e.trace)
@@ -498,8 +500,8 @@ func (e *engine) bounds(inBatch map[ReqID]bool) {
 	} else {
 		e.held = 0
 	}
-	short := p.Reason == ReasonCells ||
-		slices.ContainsFunc(p.Batch, func(sl Slice) bool { return sl.Reason == ReasonPrefillCells })
+	short := p.Reason == reason.Cells ||
+		slices.ContainsFunc(p.Batch, func(sl Slice) bool { return sl.Reason == reason.PrefillCells })
 	predicts := e.cfg.Policy == "meridian"
 	if predicts {
 		reserve = 1
@@ -556,7 +558,7 @@ func (e *engine) bounds(inBatch map[ReqID]bool) {
 				e.t.Fatalf("answer %d waits %d steps for a token, the bound is %d\n%s", id, r.waitedRow, row, e.trace)
 			}
 		} else if (e.cfg.Policy == "uma" || predicts) && !p.PrefillHeld && !short {
-			if q := e.s.requests[id]; q.reason == ReasonPrefillTogether && q.lastSkip == e.s.step {
+			if q := e.s.requests[id]; q.reason == reason.PrefillTogether && q.lastSkip == e.s.step {
 				if r.waitedOthers++; r.waitedOthers > togetherSteps*e.cfg.MaxRunning {
 					e.t.Fatalf("prompt %d waits %d steps for others' first tokens, the bound is %d\n%s", id,
 						r.waitedOthers, togetherSteps*e.cfg.MaxRunning, e.trace)
@@ -630,15 +632,8 @@ func TestRandomWorkloads(t *testing.T) {
 					e.step(ev)
 				}
 				e.finish()
-				tr, err := ReadTrace(e.trace)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if len(tr.Steps) != e.steps {
-					t.Fatalf("%d of %d steps were recorded", len(tr.Steps), e.steps)
-				}
-				if err := tr.Replay(nil); err != nil {
-					t.Fatal(err)
+				if n, err := traced.replay(e.trace); err != nil || n != e.steps {
+					t.Fatalf("%d of %d steps were recorded: %v", n, e.steps, err)
 				}
 			})
 		})
@@ -680,37 +675,6 @@ func TestTopRankProgresses(t *testing.T) {
 	})
 }
 
-// TestSameEventsSamePlans: a second scheduler that is given the same events gives the same plans, so no map
-// order and no clock gets into them. (Replay compares with the first run; this compares two fresh ones.)
-func TestSameEventsSamePlans(t *testing.T) {
-	var first strings.Builder
-	for run := range 5 {
-		var sc script
-		var out strings.Builder
-		if err := sc.command(&out,
-			strings.Fields("config policy=uma max_running=8 cells=400 max_batch=32 max_queue=200")); err != nil {
-			t.Fatal(err)
-		}
-		for id := range 150 {
-			sc.events = append(sc.events, EvArrive{Req: ReqID(id + 1),
-				Spec: &Spec{Owner: uint32(id % 41), Class: Class(id % 2), Prompt: 1 + id%37, MaxTokens: 1 + id%11}})
-			sc.max[ReqID(id+1)] = 1 + id%11
-		}
-		if err := sc.command(&out, strings.Fields("run 2000 cost=5ms+1ms")); err != nil {
-			t.Fatal(err)
-		}
-		switch {
-		case run == 0:
-			first.WriteString(out.String())
-			if !strings.Contains(out.String(), "nothing to do") {
-				t.Fatal("the run did not end")
-			}
-		case out.String() != first.String():
-			t.Fatal("two runs differ")
-		}
-	}
-}
-
 // TestFairShare: two owners that always have work share the computed tokens half and half, although one has ten
 // times as many requests waiting and the other one's are twenty times as long.
 func TestFairShare(t *testing.T) {
@@ -748,7 +712,7 @@ func TestFairShare(t *testing.T) {
 					continue
 				}
 				if sl.Start+1 >= prompt[owner[sl.Req]]+7 {
-					events = append(events, EvFinish{Req: sl.Req, Reason: ReasonLength})
+					events = append(events, EvFinish{Req: sl.Req, Reason: reason.Length})
 				} else {
 					events = append(events, EvToken{Req: sl.Req})
 				}

@@ -2,10 +2,12 @@ package sched
 
 import (
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/uma-serve/uma-serve/meridian/blocks"
+	"github.com/uma-serve/uma-serve/sched/forecast"
+	"github.com/uma-serve/uma-serve/sched/guess"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // request is the record of one generation: its parts are grouped by what they are for. Records are reused: id is 0 in
@@ -36,8 +38,11 @@ type request struct {
 	place
 	timing
 	turns
-	drafting
 	standing
+
+	guess      guess.Request
+	guessing   Reason  // the newest decision about its guesses; reason.None = none was made
+	guessSince Instant // the first one of the decisions in a row for that reason
 }
 
 // extent is the size of a request, in tokens.
@@ -63,7 +68,7 @@ type place struct {
 	// Invariant: seq ≥ 0 exactly in Prefill, Think and Output.
 	seq      int32
 	starting bool   // its Plan.Start is to be answered
-	deferred Reason // why it waits outside its queue (EvDefer); ReasonNone = it does not
+	deferred Reason // why it waits outside its queue (EvDefer); reason.None = it does not
 	ran      bool   // EvStarted has answered a start
 	started  bool   // had a sequence: MaxQueue does not apply, and it is not rejected
 	yielded  bool   // made way for an interactive request once, and does not do so again
@@ -93,23 +98,6 @@ type turns struct {
 	forkSkipped uint64
 }
 
-// drafting is the state of a request's guesses (speculate.go, draft.go).
-type drafting struct {
-	guesses bool // EvArrive.Guesses
-	// tokens behind its history that the caller can guess, 0 = none, and their grade
-	offer, grade int
-	draft, lag   int     // EvToken.Draft, Lag; draft is 0 once the draft model has guessed
-	saved        float64 // ms that its guesses would have saved if it had known the history
-	futile       uint8   // times that the draft model has caught up since its newest guess for it
-	feeding      bool    // the draft model computes what it lacks
-	trying       bool    // and then makes a trial
-	guessed      int     // guesses in the newest batch
-	drafted      bool    // they are the draft model's
-	trust        trust   // how often guesses come true for it
-	guessing     Reason  // the newest decision about them; ReasonNone = none was made
-	guessSince   Instant // the first one of the decisions in a row for that reason
-}
-
 // standing is the position of a request that waits for a sequence.
 type standing struct {
 	waits          bool     // is on its user's waiting list: it never started, and counts against Config.MaxQueue
@@ -124,7 +112,7 @@ type standing struct {
 	queued     bool     // is in its flow's queue: Queued, neither paused nor deferred
 }
 
-const never = Instant(math.MaxInt64)
+const never = Instant(forecast.None)
 
 // history returns the number of tokens that must be in the KV pool before the next one can be sampled.
 func (r *request) history() int { return r.prompt + r.generated }
@@ -271,8 +259,8 @@ func (s *Scheduler) vacate(r *request, gives int) {
 	s.seqs[r.seq] = false
 	r.seq = -1
 	s.freed += gives
-	r.computed, r.shared, r.probe, r.offer, r.guessed = 0, 0, 0, 0, 0
-	r.draft, r.lag, r.saved, r.futile, r.feeding, r.trying = 0, 0, 0, 0, false, false
+	r.computed, r.shared, r.probe = 0, 0, 0
+	r.guess.Leave()
 	if r.starting {
 		r.starting = false
 		s.starting--
@@ -319,7 +307,7 @@ func (s *Scheduler) finalise(r *request, why Reason, gives int) {
 	s.unqueue(r)
 	s.leave(r, why, true, gives)
 	if wasRunning {
-		s.finishes.add(s.now, 0.2)
+		s.finishes.Add(int64(s.now), 0.2)
 		s.turnedOver()
 	}
 	s.forget(r)
@@ -330,7 +318,7 @@ func (s *Scheduler) forget(r *request) {
 	if r.paused {
 		s.paused--
 	}
-	if r.deferred != ReasonNone {
+	if r.deferred != reason.None {
 		s.deferred--
 	}
 	if r.deadline != never {
@@ -355,7 +343,7 @@ func (s *Scheduler) preempt(r *request, why Reason) {
 	case r.paused:
 		// The request that takes its place must not lose it to r again.
 		r.rank = s.nextRank()
-	case s.cfg.Prefix && (why == ReasonPreemptCells || why == ReasonPreemptFull):
+	case s.cfg.Prefix && (why == reason.PreemptCells || why == reason.PreemptFull):
 		// A request that makes way for a class or a share keeps its rank.
 		s.victims = append(s.victims, r)
 	}

@@ -6,6 +6,9 @@ import (
 
 	"github.com/uma-serve/uma-serve/internal/invariants"
 	"github.com/uma-serve/uma-serve/sched/cost"
+	"github.com/uma-serve/uma-serve/sched/forecast"
+	"github.com/uma-serve/uma-serve/sched/guess"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // Scheduler decides what each decode step computes. Step is a function of New's arguments and of the (now, events)
@@ -41,8 +44,7 @@ type Scheduler struct {
 	pool
 	clockwork
 	sharing
-	guesses guesses // see speculate
-	drafts  drafts  // of the draft model
+	guesses guess.Chooser
 	counts
 }
 
@@ -71,18 +73,18 @@ type pool struct {
 // clockwork predicts how long steps take, and says what limits them.
 type clockwork struct {
 	cost       cost.Threads
-	overhead   average // ns from a Decode's end to the next one's begin
-	began      Instant // when the newest batch was handed out
-	guard      guard   // of this Step
-	rate       prefillRate
-	limit      time.Duration // of a batch, for the answers of other engines; 0 = none
-	waited     time.Duration // for the device, before this Step
-	lateCredit int           // see lateEvery
-	tick       average       // of every step
-	forecast   forecast
-	risk       bool // of this Step: see endangered
-	byTarget   bool // the policy orders by targets
-	yields     bool // under the policy, background answers yield to the ITL targets of interactive ones
+	overhead   cost.Mean // ns from a Decode's end to the next one's begin
+	began      Instant   // when the newest batch was handed out
+	guard      guard     // of this Step
+	rate       cost.PromptRate
+	limit      time.Duration  // of a batch, for the answers of other engines; 0 = none
+	waited     time.Duration  // for the device, before this Step
+	lateCredit int            // see lateEvery
+	tick       cost.Mean      // of every step
+	jobs       []forecast.Job // scratch
+	risk       bool           // of this Step: see endangered
+	byTarget   bool           // the policy orders by targets
+	yields     bool           // under the policy, background answers yield to the ITL targets of interactive ones
 }
 
 // sharing is the state of share.go: users, and their places in the queue.
@@ -94,8 +96,8 @@ type sharing struct {
 	excess    []excess         // scratch
 	rejected  int              // requests rejected since a place in the queue became free
 	draining  bool
-	finishes  rate // of running requests
-	turnover  rate // the same while others wait for a sequence or cells
+	finishes  cost.Gaps // of running requests
+	turnover  cost.Gaps // the same while others wait for a sequence or cells
 }
 
 // counts are totals since New, and the requests that ended last.
@@ -104,7 +106,7 @@ type counts struct {
 	preemptions uint64
 	guardSkips  uint64
 	ignored     uint64
-	count       [numReasons]uint64
+	count       [reason.Count]uint64
 	ended       ended
 }
 
@@ -137,8 +139,8 @@ func New(cfg Config) (*Scheduler, error) {
 		pool:      pool{cells: cfg.Cells},
 		clockwork: clockwork{cost: cost.NewThreads(&cfg.Cost)},
 	}
-	s.guesses = newGuesses(cfg.MaxRunning)
-	s.drafts = newDrafts()
+	s.guesses = guess.New(cfg.MaxRunning, guess.Config{Rereads: cfg.Rereads, DraftBatch: cfg.DraftBatch,
+		DraftCost: cfg.DraftCost, States: cfg.DraftStates, All: cfg.AllGuesses})
 	s.plan.Batch = make([]Slice, 0, 2*cfg.MaxRunning) // each can have a fork
 	s.plan.Release = make([]Release, 0, cfg.MaxRunning)
 	s.policy = newPolicy(s)
@@ -180,8 +182,8 @@ func (s *Scheduler) Step(now Instant, in *Events) Plan {
 	s.fallBack()
 	s.rejectExcess()
 	if s.plan.Again {
-		s.plan.Reason = ReasonAgain
-		s.count[ReasonAgain]++
+		s.plan.Reason = reason.Again
+		s.count[reason.Again]++
 	} else {
 		s.fill()
 	}
@@ -239,7 +241,7 @@ func (s *Scheduler) fill() {
 	b.unserved = b.runnable
 	b.load.More = passes(s.running)
 	b.chooseForks()
-	s.plan.Reason = ReasonIdle
+	s.plan.Reason = reason.Idle
 	s.plan.Budget = s.cfg.MaxBatch
 	if b.runnable > 0 {
 		s.policy.fill(b)
@@ -250,7 +252,7 @@ func (s *Scheduler) fill() {
 	if s.owedStep = len(s.plan.Batch) > 0; s.owedStep {
 		s.began = s.now
 		s.plan.Predicted = time.Duration(s.cost.Predict(b.load) * 1e6)
-		s.plan.Drafting = time.Duration(s.drafts.predict(s.drafts.load) * 1e6)
+		s.plan.Drafting = time.Duration(s.guesses.Draft.Predict(s.guesses.Draft.Load) * 1e6)
 		if b := &s.plan.Bound; *b != (Bound{}) {
 			b.Decide, b.Limit = b.Decide-s.plan.Drafting, b.Limit-s.plan.Drafting
 			if b.Decide < s.plan.Predicted/2 || float64(b.Limit)/1e6 < s.cost.Upper(s.batcher.load) {
@@ -298,7 +300,7 @@ type guard struct {
 func (s *Scheduler) observeGap(took time.Duration) {
 	gap := max(0, float64(s.now.Sub(s.began)-took-s.waited))
 	// The limit keeps a restore between two steps, or a machine that slept, from raising the mean.
-	s.overhead.add(min(gap, mul(4, s.overhead.value)+float64(time.Millisecond)), 0.1)
+	s.overhead.Add(min(gap, mul(4, s.overhead.Value)+float64(time.Millisecond)), 0.1)
 }
 
 // Cost returns the state of the cost model for Config.Cost of a later run. It is that of the number of threads that the
@@ -313,7 +315,7 @@ func (s *Scheduler) Stats() Stats {
 		Paused:            s.paused,
 		FreeCells:         s.cells + s.freed,
 		LostCells:         min(s.lost, s.cells+s.freed),
-		TickEWMA:          s.tick.duration(),
+		TickEWMA:          time.Duration(s.tick.Value),
 		Preemptions:       s.preemptions,
 		GuardSkips:        s.guardSkips,
 		Ignored:           s.ignored,
@@ -341,7 +343,7 @@ func (s *Scheduler) Stats() Stats {
 	}
 	g := &s.guard
 	st.Guard, st.TargetInfeasible, st.ITLTarget = g.state, g.infeasible, g.target
-	st.ThinkHeld, st.ThinkHeldTotal = g.thinkHeld, s.count[ReasonThinkHeld]
+	st.ThinkHeld, st.ThinkHeldTotal = g.thinkHeld, s.count[reason.ThinkHeld]
 	st.Cost, st.CostError, st.CostRatio = s.cost.Cost(), s.cost.RelativeError(), s.cost.Margin()
 	st.Predicted = s.plan.Predicted
 	st.TTFTAtRisk = s.atRisk()
@@ -351,7 +353,7 @@ func (s *Scheduler) Stats() Stats {
 
 // Count returns how often a decision was made for this reason since New.
 func (s *Scheduler) Count(why Reason) uint64 {
-	if why >= numReasons {
+	if why >= reason.Count {
 		return 0
 	}
 	return s.count[why]
@@ -362,52 +364,22 @@ func (s *Scheduler) Count(why Reason) uint64 {
 func (s *Scheduler) Why(id ReqID) (state State, why Reason, ok bool) {
 	r := s.requests[id]
 	if r == nil {
-		return 0, ReasonNone, false
+		return 0, reason.None, false
 	}
 	if r.state != Queued {
 		return r.state, r.reason, true
 	}
 	switch {
 	case r.paused:
-		return Queued, ReasonWaitPaused, true
-	case r.deferred != ReasonNone:
+		return Queued, reason.WaitPaused, true
+	case r.deferred != reason.None:
 		return Queued, r.deferred, true
-	case r.queued && s.plan.Waiting[r.flow.class] != ReasonNone && s.first(r.flow.class) == r:
+	case r.queued && s.plan.Waiting[r.flow.class] != reason.None && s.first(r.flow.class) == r:
 		return Queued, s.plan.Waiting[r.flow.class], true
 	}
-	return Queued, ReasonWaitTurn, true
+	return Queued, reason.WaitTurn, true
 }
 
 // mul returns a product that is rounded before it is added to anything, as package cost's are: a trace replays to the
 // same plans on an architecture that would fuse the two operations.
 func mul(a, b float64) float64 { return float64(a * b) }
-
-// average is an exponentially weighted moving average; 0 before the first sample.
-type average struct {
-	value float64
-	any   bool
-}
-
-func (a *average) add(x, weight float64) {
-	if !a.any {
-		a.value, a.any = x, true
-		return
-	}
-	a.value += mul(weight, x-a.value)
-}
-
-func (a *average) duration() time.Duration { return time.Duration(a.value) }
-
-// rate measures the mean time between events.
-type rate struct {
-	gap  average // ns
-	last Instant
-	any  bool
-}
-
-func (r *rate) add(now Instant, weight float64) {
-	if r.any {
-		r.gap.add(float64(now-r.last), weight)
-	}
-	r.last, r.any = now, true
-}

@@ -1,4 +1,4 @@
-package sched
+package sched_test
 
 import (
 	"fmt"
@@ -12,6 +12,9 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/uma-serve/uma-serve/internal/words"
+	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/reason"
+	"github.com/uma-serve/uma-serve/sched/trace"
 )
 
 // TestScripts runs testdata/*.txt: what the scheduler decides in a course of events. Besides the events of a trace,
@@ -75,26 +78,26 @@ func firstLine(d *datadriven.TestData) string {
 
 // script is a scheduler with the caller's memory around it.
 type script struct {
-	s         *Scheduler
-	now       Instant
-	events    []Event
-	plan      Plan
+	s         *sched.Scheduler
+	now       sched.Instant
+	events    []sched.Event
+	plan      sched.Plan
 	owed      bool
-	max, have map[ReqID]int
-	probe     map[ReqID]int
-	forced    map[ReqID]int
-	offer     map[ReqID]int
-	right     map[ReqID]int
-	offered   map[ReqID]int
+	max, have map[sched.ReqID]int
+	probe     map[sched.ReqID]int
+	forced    map[sched.ReqID]int
+	offer     map[sched.ReqID]int
+	right     map[sched.ReqID]int
+	offered   map[sched.ReqID]int
 
 	// The ledger, with Config.Prefix.
-	own, shared map[ReqID]int
+	own, shared map[sched.ReqID]int
 	unavailable int
 }
 
 // cells returns the number of cells that requests can be given.
 func (sc *script) cells() int {
-	n := sc.s.cfg.Cells - sc.unavailable
+	n := sc.s.Config().Cells - sc.unavailable
 	for _, own := range sc.own {
 		n -= own
 	}
@@ -104,30 +107,31 @@ func (sc *script) cells() int {
 func (sc *script) command(out *strings.Builder, f []string) error {
 	switch f[0] {
 	case "config":
-		var c Config
-		if err := c.parse(f[1:]); err != nil {
+		var c sched.Config
+		if err := trace.ReadConfig(&c, f[1:]); err != nil {
 			return err
 		}
-		s, err := New(c)
+		s, err := sched.New(c)
 		if err != nil {
 			fmt.Fprintln(out, "error:", err)
 			return nil
 		}
-		*sc = script{s: s, max: map[ReqID]int{}, have: map[ReqID]int{}, probe: map[ReqID]int{}, forced: map[ReqID]int{},
-			offer: map[ReqID]int{}, right: map[ReqID]int{}, offered: map[ReqID]int{},
-			own: map[ReqID]int{}, shared: map[ReqID]int{}}
+		*sc = script{s: s, max: map[sched.ReqID]int{}, have: map[sched.ReqID]int{},
+			probe: map[sched.ReqID]int{}, forced: map[sched.ReqID]int{},
+			offer: map[sched.ReqID]int{}, right: map[sched.ReqID]int{}, offered: map[sched.ReqID]int{},
+			own: map[sched.ReqID]int{}, shared: map[sched.ReqID]int{}}
 	case "at":
 		d, err := time.ParseDuration(f[1])
-		if err != nil || Instant(d) < sc.now {
+		if err != nil || sched.Instant(d) < sc.now {
 			return fmt.Errorf("%s is no time from %v on (%v)", f[1], time.Duration(sc.now), err)
 		}
-		sc.now = Instant(d)
+		sc.now = sched.Instant(d)
 	case "step":
 		if sc.owed {
 			return fmt.Errorf("the batch before still has to be taken")
 		}
 		sc.step()
-		out.Write(sc.plan.Append(nil, ""))
+		out.Write(trace.AppendPlan(nil, "", &sc.plan))
 	case "took":
 		d, err := time.ParseDuration(f[1])
 		if err != nil {
@@ -160,7 +164,7 @@ func (sc *script) command(out *strings.Builder, f []string) error {
 			sc.step()
 			for sc.plan.Again {
 				for _, st := range sc.plan.Start {
-					sc.events = append(sc.events, EvStarted{Req: st.Req})
+					sc.events = append(sc.events, sched.EvStarted{Req: st.Req})
 				}
 				sc.step()
 			}
@@ -175,7 +179,7 @@ func (sc *script) command(out *strings.Builder, f []string) error {
 			}
 		}
 	case "unavailable":
-		n, err := parseInt("cells", strings.TrimPrefix(f[1], "cells="), 0, sc.s.cfg.Cells)
+		n, err := strconv.Atoi(strings.TrimPrefix(f[1], "cells="))
 		sc.unavailable = n
 		return err
 	case "stats":
@@ -190,14 +194,14 @@ func (sc *script) command(out *strings.Builder, f []string) error {
 		if err != nil {
 			return err
 		}
-		if state, why, ok := sc.s.Why(ReqID(id)); ok {
+		if state, why, ok := sc.s.Why(sched.ReqID(id)); ok {
 			fmt.Fprintf(out, "%s: %s\n", state, why.Explain())
 		} else {
 			fmt.Fprintln(out, "no such request")
 		}
 	case "guard":
 		st := sc.s.Stats()
-		guard := [NumGuardStates]string{"open", "trim", "hold"}[st.Guard]
+		guard := [sched.NumGuardStates]string{"open", "trim", "hold"}[st.Guard]
 		fmt.Fprintf(out, "guard %s, target %v, infeasible %v, thinking rows held %d, parked %d, deferred %d, at risk "+
 			"%d\n",
 			guard, st.ITLTarget, st.TargetInfeasible, st.ThinkHeld, st.Parked, st.Deferred, st.TTFTAtRisk)
@@ -210,16 +214,16 @@ func (sc *script) command(out *strings.Builder, f []string) error {
 		if err != nil {
 			return err
 		}
-		g, ok := sc.s.Guessing(ReqID(id))
+		g, ok := sc.s.Guessing(sched.ReqID(id))
 		fmt.Fprintf(out, "%v since %v, chance %.2f, %v\n", g.Why, time.Duration(g.Since), g.Chance, ok)
 	case "probe", "forced", "shared", "offer", "right": // the first two of the request's next token
 		id, err := strconv.ParseUint(f[1], 10, 64)
 		if err != nil {
 			return err
 		}
-		of := map[string]map[ReqID]int{"probe": sc.probe, "forced": sc.forced, "shared": sc.shared,
+		of := map[string]map[sched.ReqID]int{"probe": sc.probe, "forced": sc.forced, "shared": sc.shared,
 			"offer": sc.offer, "right": sc.right}[f[0]]
-		if of[ReqID(id)], err = strconv.Atoi(f[2]); err != nil {
+		if of[sched.ReqID(id)], err = strconv.Atoi(f[2]); err != nil {
 			return err
 		}
 	case "log":
@@ -227,7 +231,7 @@ func (sc *script) command(out *strings.Builder, f []string) error {
 		if err != nil {
 			return err
 		}
-		log, ok := sc.s.Decisions(nil, ReqID(id))
+		log, ok := sc.s.Decisions(nil, sched.ReqID(id))
 		if !ok {
 			fmt.Fprintln(out, "no such request")
 		}
@@ -249,14 +253,14 @@ func (sc *script) command(out *strings.Builder, f []string) error {
 		fmt.Fprintf(out, "due %v after the batch, others %s; answers take %v, at least %v, background %v\n", o.Target,
 			due, o.Step.Round(time.Millisecond), o.Least.Round(time.Millisecond), o.Background)
 	case "count":
-		r, ok := parseReason(f[1])
+		r, ok := reason.Parse(f[1])
 		if !ok {
 			return fmt.Errorf("%q is no reason", f[1])
 		}
 		fmt.Fprintf(out, "%s %d\n", r, sc.s.Count(r))
 	default:
-		var read Events
-		if err := read.read(f); err != nil {
+		var read sched.Events
+		if err := trace.ReadEvent(&read, f); err != nil {
 			return err
 		}
 		for _, e := range read.Arrivals {
@@ -265,21 +269,21 @@ func (sc *script) command(out *strings.Builder, f []string) error {
 		for _, e := range read.Starts {
 			sc.own[e.Req] = e.Cached - e.Shared
 		}
-		sc.events = append(sc.events, read.first())
+		sc.events = append(sc.events, first(&read))
 	}
 	return nil
 }
 
 // first returns the first event of a list.
-func (l *Events) first() Event {
+func first(l *sched.Events) sched.Event {
 	at := l.At(0)
 	byKind := reflect.ValueOf(l).Elem().Field(1 + int(at.Kind)) // behind their order
-	return byKind.Index(int(at.N)).Interface().(Event)
+	return byKind.Index(int(at.N)).Interface().(sched.Event)
 }
 
 func (sc *script) step() {
-	events := List(sc.events...)
-	if sc.s.cfg.Prefix {
+	events := sched.List(sc.events...)
+	if sc.s.Config().Prefix {
 		for i := range events.Finishes {
 			e := &events.Finishes[i]
 			e.Cells = sc.own[e.Req] - sc.shared[e.Req]
@@ -288,7 +292,7 @@ func (sc *script) step() {
 			e := &events.Cancels[i]
 			e.Cells = sc.own[e.Req] - sc.shared[e.Req]
 		}
-		events.Cells(EvCells{Cells: sc.cells()})
+		events.Cells(sched.EvCells{Cells: sc.cells()})
 	}
 	sc.plan = sc.s.Step(sc.now, events)
 	sc.events = nil
@@ -296,7 +300,7 @@ func (sc *script) step() {
 		delete(sc.own, r.Req)
 	}
 	sc.owed = len(sc.plan.Batch) > 0
-	if err := sc.s.check(); err != nil {
+	if err := sc.s.Check(); err != nil {
 		panic(err)
 	}
 }
@@ -308,12 +312,12 @@ func (sc *script) took(d time.Duration, args []string) error {
 	}
 	sc.owed = false
 	sc.now = sc.now.Add(d)
-	ev := EvStep{Took: d}
-	special := map[ReqID]string{}
+	ev := sched.EvStep{Took: d}
+	special := map[sched.ReqID]string{}
 	for _, a := range args {
 		key, value, ok := strings.Cut(a, "=")
 		if !ok {
-			if err := words.Of[EvStep]().Read(&ev, []string{a}); err != nil {
+			if err := words.Of[sched.EvStep]().Read(&ev, []string{a}); err != nil {
 				return err
 			}
 			continue
@@ -322,14 +326,14 @@ func (sc *script) took(d time.Duration, args []string) error {
 		if err != nil {
 			return err
 		}
-		special[ReqID(id)] = key
+		special[sched.ReqID(id)] = key
 	}
 	// What happened while the batch ran was put down before its outcome is known; the outcome goes first.
 	before := sc.events
-	sc.events = []Event{ev}
+	sc.events = []sched.Event{ev}
 	for i := range sc.plan.Batch {
 		sl := &sc.plan.Batch[i]
-		if sl.Kind == SliceProbe || ev.Outcome != StepOK {
+		if sl.Kind == sched.SliceProbe || ev.Outcome != sched.StepOK {
 			continue
 		}
 		if sc.own[sl.Req] += sl.N - sl.Guessed; sl.Row < 0 {
@@ -340,13 +344,13 @@ func (sc *script) took(d time.Duration, args []string) error {
 		sc.have[sl.Req]++
 		switch what := special[sl.Req]; {
 		case what == "stop":
-			sc.events = append(sc.events, EvFinish{Req: sl.Req, Reason: ReasonStop})
+			sc.events = append(sc.events, sched.EvFinish{Req: sl.Req, Reason: reason.Stop})
 		case what == "cancel":
-			sc.events = append(sc.events, EvCancel{Req: sl.Req})
+			sc.events = append(sc.events, sched.EvCancel{Req: sl.Req})
 		case sc.have[sl.Req] == sc.max[sl.Req]:
-			sc.events = append(sc.events, EvFinish{Req: sl.Req, Reason: ReasonLength})
+			sc.events = append(sc.events, sched.EvFinish{Req: sl.Req, Reason: reason.Length})
 		default:
-			e := EvToken{Req: sl.Req, Thinking: what == "think", Probe: sc.probe[sl.Req],
+			e := sched.EvToken{Req: sl.Req, Thinking: what == "think", Probe: sc.probe[sl.Req],
 				Forced: sc.forced[sl.Req], Offer: sc.offer[sl.Req]}
 			e.Right = min(sc.right[sl.Req], offered, sl.Guessed+1)
 			e.Wrong = e.Right < offered && e.Right <= sl.Guessed
@@ -364,7 +368,7 @@ func (sc *script) took(d time.Duration, args []string) error {
 }
 
 // summary prints a step on one line: "30ms: decode 1,2 prefill 3+12 budget=64 reason".
-func (sc *script) summary(out *strings.Builder, at Instant, d time.Duration) {
+func (sc *script) summary(out *strings.Builder, at sched.Instant, d time.Duration) {
 	fmt.Fprintf(out, "%v +%v:", time.Duration(at), d)
 	for i := range sc.plan.Release {
 		r := &sc.plan.Release[i]
@@ -376,14 +380,14 @@ func (sc *script) summary(out *strings.Builder, at Instant, d time.Duration) {
 	}
 	sep := " decode "
 	for i := range sc.plan.Batch {
-		if sl := &sc.plan.Batch[i]; sl.Kind == SliceDecode {
+		if sl := &sc.plan.Batch[i]; sl.Kind == sched.SliceDecode {
 			fmt.Fprintf(out, "%s%d", sep, sl.Req)
 			sep = ","
 		}
 	}
 	sep = " prefill "
 	for i := range sc.plan.Batch {
-		if sl := &sc.plan.Batch[i]; sl.Kind == SlicePrefill {
+		if sl := &sc.plan.Batch[i]; sl.Kind == sched.SlicePrefill {
 			fmt.Fprintf(out, "%s%d+%d", sep, sl.Req, sl.N)
 			sep = ","
 		}

@@ -1,8 +1,11 @@
 package sched
 
 import (
+	"cmp"
 	"slices"
 	"time"
+
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // Shares between users. A user is an owner (Spec.Owner, the peer uid). Users with live requests have equal shares of
@@ -108,7 +111,7 @@ func (s *Scheduler) rejectExcess() {
 	for class := range NumClasses {
 		if limit := s.cfg.Limits[class].MaxQueue; limit > 0 {
 			for s.byClass[class].fresh > limit {
-				s.pickExcess(ReasonClassQueueFull, func(u *user) (int, *request) {
+				s.pickExcess(reason.ClassQueueFull, func(u *user) (int, *request) {
 					return u.waiting[class].n,
 						u.waiting[class].tail
 				})
@@ -116,7 +119,7 @@ func (s *Scheduler) rejectExcess() {
 		}
 	}
 	for s.byClass[Interactive].fresh+s.byClass[Background].fresh > s.cfg.MaxQueue {
-		s.pickExcess(ReasonQueueFull, func(u *user) (int, *request) {
+		s.pickExcess(reason.QueueFull, func(u *user) (int, *request) {
 			for class := NumClasses; class > 0; class-- {
 				if r := u.waiting[class-1].tail; r != nil {
 					return u.fresh, r // the newest of its lowest class
@@ -126,7 +129,7 @@ func (s *Scheduler) rejectExcess() {
 		})
 	}
 	// The earlier one retries first, so it gets the shorter hint.
-	slices.SortFunc(s.excess, func(a, b excess) int { return cmp(a.r.waitNo, b.r.waitNo) })
+	slices.SortFunc(s.excess, func(a, b excess) int { return cmp.Compare(a.r.waitNo, b.r.waitNo) })
 	for i := range s.excess {
 		r, why := s.excess[i].r, s.excess[i].why
 		s.excess[i] = excess{}
@@ -150,7 +153,7 @@ func (s *Scheduler) pickExcess(why Reason, waiting func(*user) (int, *request)) 
 	}
 	// It was accepted in an earlier Step, so it is told that another user's request took its place.
 	if v.bornAt != s.step {
-		why = ReasonDisplaced
+		why = reason.Displaced
 	}
 	s.unwait(v)
 	s.excess = append(s.excess, excess{v, why})
@@ -314,7 +317,7 @@ func (s *Scheduler) overCells(u *user) bool {
 	}
 	n := 0
 	for _, r := range s.running {
-		if r.user == u && r.preemptFor == ReasonNone {
+		if r.user == u && r.preemptFor == reason.None {
 			n += r.own()
 		}
 	}

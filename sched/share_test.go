@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/uma-serve/uma-serve/sched/cost"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // TestQueueShare: whatever users do, one that has no more requests waiting than its share of the queue is never refused
@@ -70,8 +71,8 @@ func TestQueueShare(t *testing.T) {
 							t.Fatalf("user %d has %d waiting, %d users share a queue of %d, and %+v", owner,
 								before[owner], len(users), cfg.MaxQueue, r)
 						}
-						if full <= cfg.MaxQueue || r.RetryAfter <= 0 || r.Reason != ReasonQueueFull &&
-							r.Reason != ReasonDisplaced {
+						if full <= cfg.MaxQueue || r.RetryAfter <= 0 || r.Reason != reason.QueueFull &&
+							r.Reason != reason.Displaced {
 							t.Fatalf("%+v, %d wait, the queue holds %d", r, full, cfg.MaxQueue)
 						}
 						before[owner]-- // the newest goes first: the others of its user are judged without it
@@ -84,10 +85,10 @@ func TestQueueShare(t *testing.T) {
 					}
 					if st := s.Stats(); st.QueuedInteractive+st.QueuedBackground > 0 &&
 						plan.Waiting == [NumClasses]Reason{} {
-						t.Fatalf("%d wait for nothing\n%s", st.QueuedInteractive+st.QueuedBackground, plan.String())
+						t.Fatalf("%d wait for nothing\n%+v", st.QueuedInteractive+st.QueuedBackground, plan)
 					} else if len(plan.Batch) == 0 && !calm && plan.WakeAt == 0 && st.QueuedInteractive+
 						st.QueuedBackground > 0 {
-						t.Fatalf("nothing runs, nothing wakes, and requests wait\n%s", plan.String())
+						t.Fatalf("nothing runs, nothing wakes, and requests wait\n%+v", plan)
 					}
 					if len(plan.Batch) == 0 {
 						now = now.Add(20 * time.Millisecond)
@@ -103,7 +104,7 @@ func TestQueueShare(t *testing.T) {
 							continue
 						}
 						if r.left--; r.left == 0 {
-							events = append(events, EvFinish{Req: sl.Req, Reason: ReasonLength})
+							events = append(events, EvFinish{Req: sl.Req, Reason: reason.Length})
 						} else {
 							events = append(events, EvToken{Req: sl.Req})
 						}
@@ -264,7 +265,7 @@ func TestShareOfSequences(t *testing.T) {
 								}
 							}
 							if r.have == r.max {
-								events = append(events, EvFinish{Req: sl.Req, Reason: ReasonLength})
+								events = append(events, EvFinish{Req: sl.Req, Reason: reason.Length})
 								if r.owner == 2 {
 									served, waiting = served+1, false
 								}

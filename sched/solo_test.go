@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/sched/cost"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // lone computes a prompt with nothing else running, on a machine, and is how long its steps took.
@@ -16,7 +17,7 @@ func lone(t *testing.T, s *Scheduler, m *machine, id ReqID, now *Instant, prompt
 	for {
 		plan := s.Step(*now, List(events...))
 		if len(plan.Batch) != 1 {
-			t.Fatalf("a batch of %d slices\n%s", len(plan.Batch), plan.String())
+			t.Fatalf("a batch of %d slices\n%+v", len(plan.Batch), plan)
 		}
 		sl := plan.Batch[0]
 		var l cost.Load
@@ -26,7 +27,7 @@ func lone(t *testing.T, s *Scheduler, m *machine, id ReqID, now *Instant, prompt
 		*now = now.Add(took)
 		events = append(events[:0], EvStep{Took: took})
 		if sl.Row >= 0 {
-			events = append(events, EvFinish{Req: id, Reason: ReasonStop})
+			events = append(events, EvFinish{Req: id, Reason: reason.Stop})
 			s.Step(*now, List(events...))
 			return steps
 		}
@@ -128,18 +129,6 @@ func TestSoloLimit(t *testing.T) {
 					t.Errorf("a step takes %v", longest)
 				}
 			})
-		}
-	}
-}
-
-// TestWholeTiles: a chunk ends with a whole tile where that leaves enough of it, and is never cut to nothing.
-func TestWholeTiles(t *testing.T) {
-	for _, c := range []struct{ rows, least, n, want int }{
-		{0, 1, 512, 512}, {0, 1, 100, 96}, {3, 1, 100, 93}, {0, 1, 15, 12}, {0, 1, 4, 4}, {0, 1, 3, 3},
-		{4, 1, 1, 1}, {3, 1, 3, 1}, {30, 1, 2, 2}, {30, 1, 1, 1}, {0, 14, 15, 15}, {0, 16, 17, 16},
-	} {
-		if got := wholeTiles(c.rows, c.least, c.n); got != c.want {
-			t.Errorf("%d rows, %d … %d tokens: %d, want %d", c.rows, c.least, c.n, got, c.want)
 		}
 	}
 }

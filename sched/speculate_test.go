@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/internal/invariants"
+	"github.com/uma-serve/uma-serve/sched/guess"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // guesser drives a scheduler on a machine of which a step costs cost milliseconds. Guesses of each request come true
@@ -122,7 +124,7 @@ func TestWrongGuessesCostNothing(t *testing.T) {
 			t.Errorf("%d streams: %.4f of the tokens/s without guesses; %d were computed in %d steps", n, r, g.guessed,
 				g.steps)
 		}
-		if g.reasons[ReasonDraftUnlikely] < g.steps*9/10 {
+		if g.reasons[reason.DraftUnlikely] < g.steps*9/10 {
 			t.Errorf("%d streams: the reasons are %v", n, g.reasons)
 		}
 	}
@@ -157,7 +159,7 @@ func TestGuessesWithStates(t *testing.T) {
 	}
 	g := newGuesser(t, Config{Rereads: true}, 2)
 	g.run(200)
-	if g.guessed > 0 || g.reasons[ReasonDraftState] < 300 {
+	if g.guessed > 0 || g.reasons[reason.DraftState] < 300 {
 		t.Errorf("two streams: %d guesses, the reasons are %v", g.guessed, g.reasons)
 	}
 }
@@ -184,6 +186,7 @@ func TestGuessesBeginToComeTrue(t *testing.T) {
 // TestRowsThatCostAStepEach: guesses do not pay where a row costs what a step does, but for a trial now and then. When
 // rows become cheap, a trial shows it.
 func TestRowsThatCostAStepEach(t *testing.T) {
+	const trialEvery, trialRows = 256, 3 // of package guess
 	g := newGuesser(t, Config{}, 1)
 	g.cost = func(rows int, _ float64) float64 { return 0.5 + 9.5*float64(rows) }
 	g.chance = func(ReqID) float64 { return 0.9 }
@@ -192,7 +195,7 @@ func TestRowsThatCostAStepEach(t *testing.T) {
 	if g.guessed == 0 || g.guessed > 4*trialRows {
 		t.Errorf("%d guesses were computed in %d steps", g.guessed, g.steps)
 	}
-	if g.reasons[ReasonDraftTrial] == 0 || g.reasons[ReasonDraftUnlikely] < g.steps*9/10 {
+	if g.reasons[reason.DraftTrial] == 0 || g.reasons[reason.DraftUnlikely] < g.steps*9/10 {
 		t.Errorf("the reasons are %v", g.reasons)
 	}
 	g.cost = func(rows int, _ float64) float64 { return 8 + 2*float64(rows) }
@@ -208,7 +211,7 @@ func TestPromptsTakeTheTimeOfGuesses(t *testing.T) {
 	g.run(100)
 	g.events.Arrive(EvArrive{Req: 9, Spec: &Spec{Prompt: 20_000, MaxTokens: 5}})
 	g.run(50)
-	if g.guessed > 0 || g.reasons[ReasonDraftPrompts] < 50 {
+	if g.guessed > 0 || g.reasons[reason.DraftPrompts] < 50 {
 		t.Errorf("%d guesses were computed beside a prompt; the reasons are %v", g.guessed, g.reasons)
 	}
 }
@@ -256,9 +259,10 @@ func TestPhasesAreLearnedApart(t *testing.T) {
 			t.Errorf("request %d: a chance of %.2f", i, x.Chance)
 		}
 	}
-	think, answer := &g.s.guesses.all[1][3], &g.s.guesses.all[0][3]
-	if think.right < 0.9*think.total || answer.right > 0.1*answer.total {
-		t.Errorf("all requests: %+v thinking, %+v answering", think, answer)
+	var fresh guess.Request
+	think, answer := g.s.guesses.Chance(&fresh, true, 3), g.s.guesses.Chance(&fresh, false, 3)
+	if think < 0.85 || answer > 0.15 {
+		t.Errorf("a new request: a chance of %.2f thinking, %.2f answering", think, answer)
 	}
 }
 
@@ -290,8 +294,8 @@ func TestWrongGuessEvents(t *testing.T) {
 		"more accepted than right":    {Accepted: 1},
 		"more right than offered":     {Right: 17},
 		"wrong behind the last":       {Right: 16, Wrong: true},
-		"too many":                    {Offer: maxGuessRows + 1},
-		"grade":                       {Offer: 1, Grade: NumGrades},
+		"too many":                    {Offer: guess.MaxRows + 1},
+		"grade":                       {Offer: 1, Grade: guess.NumGrades},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newGuesser(t, Config{}, 1)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/sched/cost"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // The cost model's types that callers save and show.
@@ -11,6 +12,9 @@ type (
 	Cost      = cost.Cost
 	CostState = cost.State
 )
+
+// Reason says why a decision was made. Every slice, release, rejection and wait has exactly one.
+type Reason = reason.Reason
 
 // Attended returns the number of KV cells that n rows from position start on attend to.
 func Attended(start, n int) float64 { return cost.Attended(start, n) }
@@ -131,9 +135,9 @@ type Rejection struct {
 	Req        ReqID
 	Reason     Reason
 	RetryAfter time.Duration // 0 = retrying will not help
-	Need, Have int           // cells, with ReasonPromptTooLong: what it needs at least, and the size of the pool
-	// With ReasonTTFT, ReasonMissesITL and ReasonMissesTTOT: the target, and what was predicted for it. Predicted 0:
-	// the target could be met, but then a promise given before could not; with ReasonMissesITL Target is that promise.
+	Need, Have int           // cells, with reason.PromptTooLong: what it needs at least, and the size of the pool
+	// With reason.TTFT, reason.MissesITL and reason.MissesTTOT: the target, and what was predicted for it. Predicted 0:
+	// the target could be met, but then a promise given before could not; with reason.MissesITL Target is that promise.
 	Target, Predicted time.Duration
 }
 
@@ -164,7 +168,7 @@ type Plan struct {
 	Budget        int                // most tokens of this step
 	PrefillHeld   bool               // the guard kept prompts out of this step
 	Reason        Reason             // why the batch is not larger
-	Waiting       [NumClasses]Reason // why the head of each queue waits; ReasonNone = the queue is empty
+	Waiting       [NumClasses]Reason // why the head of each queue waits; reason.None = the queue is empty
 }
 
 // Bound lets the caller give a step up that is going to miss the ITL target: the answers get their tokens from the next

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/trace"
 	"github.com/uma-serve/uma-serve/sim"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
@@ -34,7 +35,7 @@ func TestSameCode(t *testing.T) {
 					rep.Metrics.Preemptions)
 			}
 			replayed := 0
-			if err := recorded.Replay(func(*sched.TraceStep, *sched.Plan) { replayed++ }); err != nil {
+			if err := recorded.Replay(func(*trace.Step, *sched.Plan) { replayed++ }); err != nil {
 				t.Fatal(err)
 			}
 			if steps := len(recorded.Steps); replayed != steps || steps < 1000 {

@@ -10,6 +10,7 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/reason"
 	"github.com/uma-serve/uma-serve/sim/latency"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
@@ -328,7 +329,7 @@ func (u *uma) told(e *Engine, now int64) {
 			continue // it left, which the simulator knows
 		}
 		state := Dropped // alone in the pool and still without room
-		if end.Kind == core.Rejected && end.Reason != sched.ReasonPromptTooLong {
+		if end.Kind == core.Rejected && end.Reason != reason.PromptTooLong {
 			state = Rejected
 		}
 		u.lost(e, q, now, state)

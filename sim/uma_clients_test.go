@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/trace"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
@@ -18,7 +19,7 @@ func TestStalls(t *testing.T) {
 	}
 	cfg := served("meridian")
 	cfg.RecordITL = true
-	rep, trace := record(t, cfg, nil, workload.NewList(rows))
+	rep, recorded := record(t, cfg, nil, workload.NewList(rows))
 	if rep.Metrics.Completed != 2 {
 		t.Fatalf("%+v", rep.Metrics)
 	}
@@ -38,7 +39,7 @@ func TestStalls(t *testing.T) {
 			t.Errorf("token %d of the other one came after %d us", i+1, g)
 		}
 	}
-	again, err := workload.FromRecording(trace)
+	again, err := workload.FromRecording(recorded)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,9 +56,9 @@ func TestProbes(t *testing.T) {
 		Probes: []workload.Probe{{After: 8, Rows: 3}, {After: 20, Rows: 5}}}}
 	cfg := served("meridian")
 	cfg.RecordITL = true
-	rep, trace := record(t, cfg, nil, workload.NewList(rows))
+	rep, recorded := record(t, cfg, nil, workload.NewList(rows))
 	forked := 0
-	if err := trace.Replay(func(_ *sched.TraceStep, plan *sched.Plan) {
+	if err := recorded.Replay(func(_ *trace.Step, plan *sched.Plan) {
 		for _, sl := range plan.Batch {
 			if sl.Kind == sched.SliceProbe {
 				forked += sl.N
@@ -73,7 +74,7 @@ func TestProbes(t *testing.T) {
 	if d := gaps[7] - gaps[6]; d < 1500 || d > 2200 { // 3 rows of 500 us, and what they attend to
 		t.Errorf("a fork of 3 rows took %d us", d)
 	}
-	again, err := workload.FromRecording(trace)
+	again, err := workload.FromRecording(recorded)
 	if err != nil || !slices.Equal(again[0].Probes, rows[0].Probes) {
 		t.Errorf("the recording says %+v, %v", again[0].Probes, err)
 	}

@@ -5,6 +5,8 @@ import (
 
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/reason"
+	"github.com/uma-serve/uma-serve/sched/trace"
 	"github.com/uma-serve/uma-serve/sim"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
@@ -20,14 +22,14 @@ func TestUmaEmbeds(t *testing.T) {
 			rows[i].Output, rows[i].Budget, rows[i].EveryRow = 1, 1, i%3 == 1
 		}
 	}
-	rep, trace := record(t, cfg, nil, workload.NewList(rows))
+	rep, recorded := record(t, cfg, nil, workload.NewList(rows))
 	if n := rep.Metrics.Completed; int(n) != len(rows) {
 		t.Fatalf("%d of %d completed", n, len(rows))
 	}
 	cached := map[sched.ReqID]int{}
 	every := map[sched.ReqID]bool{}
 	ends := map[sched.Reason]int{}
-	for _, step := range trace.Steps {
+	for _, step := range recorded.Steps {
 		for _, ev := range step.Events.Arrivals {
 			every[ev.Req] = ev.EveryRow
 		}
@@ -38,7 +40,7 @@ func TestUmaEmbeds(t *testing.T) {
 			ends[ev.Reason]++
 		}
 	}
-	err := trace.Replay(func(_ *sched.TraceStep, plan *sched.Plan) {
+	err := recorded.Replay(func(_ *trace.Step, plan *sched.Plan) {
 		n := 0
 		for i := range plan.Batch {
 			if every[plan.Batch[i].Req] {
@@ -57,11 +59,11 @@ func TestUmaEmbeds(t *testing.T) {
 			t.Errorf("request %d (text: %v) began with %d cached tokens", i, rows[i].Embed, got)
 		}
 	}
-	if ends[sched.ReasonEmbedded] != 8 {
+	if ends[reason.Embedded] != 8 {
 		t.Errorf("ends: %v", ends)
 	}
 
-	again, err := workload.FromRecording(trace)
+	again, err := workload.FromRecording(recorded)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +72,7 @@ func TestUmaEmbeds(t *testing.T) {
 			t.Errorf("request %d is recorded as %+v", i, again[i])
 		}
 	}
-	cfg.SetRecorded(&trace.Config)
+	cfg.SetRecorded(&recorded.Config)
 	rep2, err := sim.Run(cfg, workload.NewList(again))
 	if err != nil {
 		t.Fatal(err)
@@ -89,11 +91,11 @@ func TestUmaEncoder(t *testing.T) {
 	for i := range rows {
 		rows[i].Embed, rows[i].Whole, rows[i].Input = true, true, 20+i*25
 	}
-	rep, trace := record(t, cfg, nil, workload.NewList(rows))
+	rep, recorded := record(t, cfg, nil, workload.NewList(rows))
 	if n := rep.Metrics.Completed; int(n) != len(rows) {
 		t.Fatalf("%d of %d completed", n, len(rows))
 	}
-	if err := trace.Replay(func(_ *sched.TraceStep, plan *sched.Plan) {
+	if err := recorded.Replay(func(_ *trace.Step, plan *sched.Plan) {
 		for i := range plan.Batch {
 			if s := &plan.Batch[i]; s.Start != 0 || s.Row < 0 {
 				t.Errorf("a part of a text: %+v", *s)

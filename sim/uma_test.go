@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/trace"
 	"github.com/uma-serve/uma-serve/sim"
 	"github.com/uma-serve/uma-serve/sim/latency"
 	"github.com/uma-serve/uma-serve/sim/workload"
@@ -182,21 +183,21 @@ func TestRecordingOfADaemon(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	trace, err := sched.ReadTrace(data)
+	recorded, err := trace.Read(data)
 	if err != nil {
 		t.Fatal(err)
 	}
 	prompt, cached, arrived := 0, 0, 0
-	for _, step := range trace.Steps {
+	for _, step := range recorded.Steps {
 		for _, ev := range step.Events.Starts {
 			cached += ev.Cached
 		}
 		arrived += len(step.Events.Arrivals)
 	}
-	if err := trace.Replay(func(_ *sched.TraceStep, plan *sched.Plan) { prompt += plan.PrefillTokens }); err != nil {
+	if err := recorded.Replay(func(_ *trace.Step, plan *sched.Plan) { prompt += plan.PrefillTokens }); err != nil {
 		t.Fatal(err)
 	}
-	rows, err := workload.FromRecording(trace)
+	rows, err := workload.FromRecording(recorded)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +205,7 @@ func TestRecordingOfADaemon(t *testing.T) {
 		t.Fatalf("%d rows of %d arrivals with %d cached tokens", len(rows), arrived, cached)
 	}
 	cfg := served("uma")
-	cfg.SetRecorded(&trace.Config)
+	cfg.SetRecorded(&recorded.Config)
 	for _, engine := range sim.Engines {
 		cfg.Engine = engine
 		if _, simulated, _ := computed(t, cfg, rows); simulated != prompt {
@@ -214,7 +215,7 @@ func TestRecordingOfADaemon(t *testing.T) {
 }
 
 // record simulates and returns the report and the recording of the run. A nil model is the configuration's.
-func record(t *testing.T, cfg sim.Config, model latency.Model, src workload.Source) (*sim.Report, *sched.Trace) {
+func record(t *testing.T, cfg sim.Config, model latency.Model, src workload.Source) (*sim.Report, *trace.Trace) {
 	t.Helper()
 	if model == nil {
 		var err error
@@ -223,19 +224,19 @@ func record(t *testing.T, cfg sim.Config, model latency.Model, src workload.Sour
 		}
 	}
 	sc := sim.SchedConfig(&cfg)
-	lines := sched.AppendConfig(nil, &sc)
+	lines := trace.AppendConfig(nil, &sc)
 	rep, err := sim.RunModel(cfg, model, src,
 		sim.Options{Planned: func(now sched.Instant, in *sched.Events, plan *sched.Plan) {
-			lines = plan.Append(sched.AppendEvents(lines, now, in), "> ")
+			lines = trace.AppendStep(lines, now, in, plan)
 		}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	trace, err := sched.ReadTrace(lines)
+	recorded, err := trace.Read(lines)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return rep, trace
+	return rep, recorded
 }
 
 // TestRecordingShares: the shared prefixes of a recording are recovered. Simulated as a workload, it computes the same
@@ -249,15 +250,15 @@ func TestRecordingShares(t *testing.T) {
 	}
 	for name, rows := range map[string][]workload.Request{"prefix": together(16, 700, 40, 12, 20_000), "turns": turns} {
 		cfg := served("meridian")
-		rep, trace := record(t, cfg, nil, workload.NewList(rows))
-		if err := trace.Replay(nil); err != nil {
+		rep, recorded := record(t, cfg, nil, workload.NewList(rows))
+		if err := recorded.Replay(nil); err != nil {
 			t.Fatal(err)
 		}
-		again, err := workload.FromRecording(trace)
+		again, err := workload.FromRecording(recorded)
 		if err != nil {
 			t.Fatal(err)
 		}
-		cfg.SetRecorded(&trace.Config)
+		cfg.SetRecorded(&recorded.Config)
 		rep2, err := sim.Run(cfg, workload.NewList(again))
 		if err != nil {
 			t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/trace"
 	"github.com/uma-serve/uma-serve/sim/latency"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
@@ -38,7 +38,7 @@ express: the step time by number of tokens and attended cells (curve), the distr
 			return usagef("--uma-trace is missing")
 		}
 		say := func(format string, args ...any) { fmt.Fprintf(c.ErrOrStderr(), format+"\n", args...) }
-		var traces []*sched.Trace
+		var traces []*trace.Trace
 		for _, name := range recorded {
 			t, err := readFile(name, readTrace)
 			if err != nil {
@@ -88,7 +88,7 @@ func readSteps(name string) ([]latency.Sample, error) {
 }
 
 // fitRecordings fits a cost model to the steps of all recordings, and says how well.
-func fitRecordings(traces []*sched.Trace, say func(format string, args ...any)) (*latency.Fitted, error) {
+func fitRecordings(traces []*trace.Trace, say func(format string, args ...any)) (*latency.Fitted, error) {
 	var samples []latency.Sample
 	for _, t := range traces {
 		s, err := workload.StepCosts(t)

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/trace"
 	"github.com/uma-serve/uma-serve/sim"
 	"github.com/uma-serve/uma-serve/sim/blis"
 	"github.com/uma-serve/uma-serve/sim/workload"
@@ -99,10 +100,10 @@ func (o *outputFlags) simulate(c *cobra.Command, cfg blis.Config, src workload.S
 		w := bufio.NewWriter(f)
 		defer w.Flush()
 		sc := sim.SchedConfig(&cfg.Config)
-		w.Write(sched.AppendConfig(nil, &sc))
+		w.Write(trace.AppendConfig(nil, &sc))
 		var buf []byte
 		opt.Planned = func(now sched.Instant, in *sched.Events, plan *sched.Plan) {
-			buf = plan.Append(sched.AppendEvents(buf[:0], now, in), "> ")
+			buf = trace.AppendStep(buf[:0], now, in, plan)
 			w.Write(buf)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/trace"
 	"github.com/uma-serve/uma-serve/sim"
 	"github.com/uma-serve/uma-serve/sim/blis"
 	"github.com/uma-serve/uma-serve/sim/blis/gpu"
@@ -233,7 +233,7 @@ func (f *serverFlags) costs(c *blis.Config, work *workloadFlags) error {
 	case work != nil && work.recording != nil && f.model == "" && c.HFConfigFile == "" && len(c.Beta) == 0 &&
 		len(c.CostModel) == 0:
 		var err error
-		if fitted, err = fitRecordings([]*sched.Trace{work.recording}, f.warn); err != nil {
+		if fitted, err = fitRecordings([]*trace.Trace{work.recording}, f.warn); err != nil {
 			return fmt.Errorf("the recording has no step times; give a cost_model: %w", err)
 		}
 		c.LatencyModel = "calibrated"

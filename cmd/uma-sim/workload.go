@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/trace"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
@@ -23,7 +23,7 @@ type workloadFlags struct {
 	rows     []workload.Request // of a trace or a recording
 	parsed   *workload.Spec     // of a specification
 
-	recording *sched.Trace // of uma-serve
+	recording *trace.Trace // of uma-serve
 }
 
 func (w *workloadFlags) register(fs *pflag.FlagSet) {
@@ -122,10 +122,10 @@ func (w *workloadFlags) source(seed int64, rate float64) (workload.Source, error
 	return s.New(), nil
 }
 
-func readTrace(r io.Reader) (*sched.Trace, error) {
+func readTrace(r io.Reader) (*trace.Trace, error) {
 	data, err := io.ReadAll(r)
 	if err != nil {
 		return nil, err
 	}
-	return sched.ReadTrace(data)
+	return trace.Read(data)
 }

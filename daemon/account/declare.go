@@ -6,7 +6,7 @@ import (
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/model/toolcall"
-	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/reason"
 	"github.com/uma-serve/uma-serve/sched/threads"
 )
 
@@ -28,9 +28,8 @@ func Declare(m *metrics.Metrics) {
 	for _, r := range toolcall.Reasons {
 		m.MalformedCalls.Declare(string(r))
 	}
-	for _, r := range []sched.Reason{sched.ReasonQueueFull, sched.ReasonClassQueueFull, sched.ReasonDisplaced,
-		sched.ReasonDraining,
-		sched.ReasonTTFT, sched.ReasonMissesITL, sched.ReasonMissesTTOT} {
+	for _, r := range []reason.Reason{reason.QueueFull, reason.ClassQueueFull, reason.Displaced, reason.Draining,
+		reason.TTFT, reason.MissesITL, reason.MissesTTOT} {
 		m.Refusals.Declare(r.String())
 	}
 	for r := range kvsnap.NumReasons {

@@ -10,9 +10,10 @@ import (
 	"github.com/uma-serve/uma-serve/internal/cli/clierr"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/trace"
 )
 
-// Recorder writes the file of --trace: the scheduler's events and plans (sched.ReadTrace), from which uma-sim takes a
+// Recorder writes the file of --trace: the scheduler's events and plans (trace.Read), from which uma-sim takes a
 // workload, and the core's inputs and steps (core.Replay), which uma-sim replays.
 //
 // The decode loop only appends text; another goroutine writes it, so that a slow disk delays no token. When
@@ -50,7 +51,7 @@ func New(path string, log *slog.Logger) (*Recorder, error) {
 // Config records the scheduler's configuration, before its first step.
 func (r *Recorder) Config(cfg *sched.Config) {
 	if r != nil {
-		r.buf = sched.AppendConfig(r.buf, cfg)
+		r.buf = trace.AppendConfig(r.buf, cfg)
 	}
 }
 
@@ -69,8 +70,7 @@ func (r *Recorder) Step(now sched.Instant, events *sched.Events, plan *sched.Pla
 	if r == nil || r.over {
 		return
 	}
-	r.buf = sched.AppendEvents(r.buf, now, events)
-	r.buf = plan.Append(r.buf, "> ")
+	r.buf = trace.AppendStep(r.buf, now, events, plan)
 	if len(r.buf) >= bufferBytes {
 		r.handOver()
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/uma-serve/uma-serve/model/toolcall"
 	"github.com/uma-serve/uma-serve/sched"
 	"github.com/uma-serve/uma-serve/sched/price"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // Compiled is a request's wait for the grammars of its answer. The zero value is none.
@@ -170,10 +171,10 @@ func forced(f *meridian.Force, arrived time.Duration) reports.Decision {
 
 // BrokenTarget returns the message of a strict request that is refused.
 func BrokenTarget(end *core.End) string {
-	name := map[sched.Reason]string{sched.ReasonTTFT: "target_ttft_ms", sched.ReasonMissesITL: "target_tbt_ms",
-		sched.ReasonMissesTTOT: "target_ttot_ms"}[end.Reason]
+	name := map[sched.Reason]string{reason.TTFT: "target_ttft_ms", reason.MissesITL: "target_tbt_ms",
+		reason.MissesTTOT: "target_ttot_ms"}[end.Reason]
 	switch {
-	case end.Predicted == 0 && end.Reason == sched.ReasonMissesITL:
+	case end.Predicted == 0 && end.Reason == reason.MissesITL:
 		return fmt.Sprintf("a request admitted before, with slo.strict and slo.%s of %v, would miss its target beside "+
 			"this one, which has slo.strict too", name, end.Target)
 	case end.Predicted == 0:

@@ -12,6 +12,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/reason"
 	"github.com/uma-serve/uma-serve/spec"
 )
 
@@ -129,10 +130,10 @@ func signals(s *meridian.Signals, tokens int) *reports.WhySignals {
 var phases = [2]string{"output", "think"}
 
 // Guesses returns the guesses for a request that arrived at an instant. A step computes at most most of them. newest is
-// the scheduler's newest decision about them; its Why is ReasonNone if there was none yet.
+// the scheduler's newest decision about them; its Why is reason.None if there was none yet.
 func Guesses(most int, newest sched.Guessing, arrived sched.Instant, counts core.Guesses) *reports.WhyDrafts {
 	w := &reports.WhyDrafts{Most: most, Counts: []reports.WhyDraftCount{}}
-	if newest.Why != sched.ReasonNone {
+	if newest.Why != reason.None {
 		w.Reason, w.Text = newest.Why.String(), newest.Why.Explain()
 		w.SinceMs = max(0, wire.Ms(newest.Since.Sub(arrived)))
 		w.Chance = newest.Chance

@@ -11,6 +11,7 @@ import (
 	"github.com/uma-serve/uma-serve/model/toolcall"
 	"github.com/uma-serve/uma-serve/sched"
 	"github.com/uma-serve/uma-serve/sched/price"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // TestWhyChoosesRequests: the newest come first, a user sees its own, an operator all, and a number, an id and a count
@@ -71,12 +72,12 @@ func TestDecisionsInOrder(t *testing.T) {
 	}
 	w := NewWhy(wire.WhyQuestion{}, 0, true, at(2000), epoch)
 	w.Add(&r, []sched.Decision{{First: sched.Instant(1005 * time.Millisecond), Last: sched.Instant(1040 *
-		time.Millisecond), Times: 8, Reason: sched.ReasonDecode}})
+		time.Millisecond), Times: 8, Reason: reason.Decode}})
 	var got []string
 	for _, d := range w.Report().Requests[0].Decisions {
 		got = append(got, fmt.Sprintf("%s@%v–%v×%d", d.Reason, d.AtMs, d.LastMs, d.Times))
 	}
-	want := "embeddings@0–0×1 change@0–0×3 compiled@1–1×1 " + sched.ReasonDecode.String() + "@5–40×8 " +
+	want := "embeddings@0–0×1 change@0–0×3 compiled@1–1×1 " + reason.Decode.String() + "@5–40×8 " +
 		"cells_restore@10–10×1 device_wait@20–30×2 " +
 		"forced_" + meridian.HardCap.String() + "@50–50×1 call_unfinished@60–60×1"
 	if s := strings.Join(got, " "); s != want {

@@ -43,7 +43,7 @@ func words(name, text string, allowed []struct{ file, text string }) (wrong []st
 func spoken(name string) bool {
 	dir := path.Dir(name)
 	return inside(dir, "cmd") || inside(dir, "internal/cli") || inside(dir, "metrics") ||
-		name == "sched/reason.go" || inside(dir, "daemon/config")
+		name == "sched/reason/reason.go" || inside(dir, "daemon/config")
 }
 
 // errorStrings are the texts of errors that s makes, and all texts where users read all of them.

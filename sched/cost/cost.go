@@ -1,8 +1,9 @@
 // Package cost predicts how long a Decode takes, and learns it from the steps that were measured.
 //
 // It knows neither requests nor policies: a Load is numbers of tokens, rows and cells. Model is for one number of
-// compute threads, Threads for a number that changes. Everything is pure, and products are rounded before they are
-// added up, so that a trace replays to the same plans on every architecture.
+// compute threads, Threads for a number that changes. Mean, Gaps, PromptRate and Pace follow what was measured without
+// a model, and WholeTiles knows which numbers of rows are cheap. Everything is pure, and products are rounded before
+// they are added up, so that a trace replays to the same plans on every architecture.
 package cost
 
 import (

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/trace"
 )
 
 func FuzzReadCSV(f *testing.F) {
@@ -72,11 +72,11 @@ func FuzzFromRecording(f *testing.F) {
 		"step 2ms\nstarted 1 cached=4\nstep 3ms\ntoken 1\nfinish 1 stop\narrive 2 class=background owner=3 prompt=12 " +
 		"max=4\nstep 4ms\nstarted 2 cached=9\ncancel 2\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		trace, err := sched.ReadTrace(data)
+		recorded, err := trace.Read(data)
 		if err != nil {
 			return
 		}
-		rows, err := FromRecording(trace)
+		rows, err := FromRecording(recorded)
 		if err != nil {
 			return
 		}

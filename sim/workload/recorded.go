@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/reason"
+	"github.com/uma-serve/uma-serve/sched/trace"
 	"github.com/uma-serve/uma-serve/sim/latency"
 )
 
@@ -19,7 +21,7 @@ import (
 // guessed: of the earlier requests of the same user whose history was long enough, the one whose history ends nearest
 // behind them. That is exact for the turns of a conversation, and among prompts that begin alike it does not matter
 // which. Tokens that no request of the recording can have computed were cached (Request.Resident).
-func FromRecording(t *sched.Trace) ([]Request, error) {
+func FromRecording(t *trace.Trace) ([]Request, error) {
 	if len(t.Steps) == 0 {
 		return nil, nil
 	}
@@ -30,7 +32,7 @@ func FromRecording(t *sched.Trace) ([]Request, error) {
 			origin = min(origin, step.Now.Add(-step.Events.Arrivals[i].QueuedFor))
 		}
 		for _, ev := range step.Events.Finishes {
-			if ev.Reason == sched.ReasonEmbedded {
+			if ev.Reason == reason.Embedded {
 				rec.texts[ev.Req] = true
 			}
 		}
@@ -291,12 +293,12 @@ func UID(tenant string) (uint32, bool) {
 // StepCosts are the steps of a recording: what each planned, how long it took, and how long the rest of the loop's turn
 // was until it turned to the next one. They are what a cost model is fitted to. A recording without plans is replayed:
 // only the scheduler knows then which tokens each slice attended to.
-func StepCosts(t *sched.Trace) ([]latency.Sample, error) {
+func StepCosts(t *trace.Trace) ([]latency.Sample, error) {
 	var out []latency.Sample
 	var open latency.Sample
 	var began sched.Instant
 	var runs latency.Runs
-	err := t.Visit(func(step *sched.TraceStep, plan *sched.Plan) {
+	err := t.Visit(func(step *trace.Step, plan *sched.Plan) {
 		for _, ev := range step.Events.Steps {
 			if ev.Outcome != sched.StepOK {
 				continue

@@ -6,18 +6,20 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/reason"
+	"github.com/uma-serve/uma-serve/sched/trace"
 )
 
 func TestFromRecording(t *testing.T) {
-	trace := sched.AppendConfig(nil, &sched.Config{Policy: "uma", MaxRunning: 2, Cells: 100, MaxBatch: 10, MaxQueue: 5})
+	text := trace.AppendConfig(nil, &sched.Config{Policy: "uma", MaxRunning: 2, Cells: 100, MaxBatch: 10, MaxQueue: 5})
 	at := func(ms int) sched.Instant { return sched.Instant(time.Duration(ms) * time.Millisecond) }
-	add := func(ms int, events ...sched.Event) { trace = sched.AppendEvents(trace, at(ms), sched.List(events...)) }
+	add := func(ms int, events ...sched.Event) { text = trace.AppendEvents(text, at(ms), sched.List(events...)) }
 	add(100, sched.EvArrive{Req: 9, Spec: &sched.Spec{Prompt: 12, MaxTokens: 20, Owner: 1000}, Thinking: true})
 	add(130, sched.EvStep{Took: 30 * time.Millisecond}, sched.EvToken{Req: 9, Thinking: true},
 		sched.EvArrive{Req: 10, Spec: &sched.Spec{Prompt: 3, MaxTokens: 4, Class: sched.Background}})
 	add(150, sched.EvStep{}, sched.EvToken{Req: 9}, sched.EvCancel{Req: 10})
-	add(160, sched.EvStep{}, sched.EvFinish{Req: 9, Reason: sched.ReasonStop})
-	recorded, err := sched.ReadTrace(trace)
+	add(160, sched.EvStep{}, sched.EvFinish{Req: 9, Reason: reason.Stop})
+	recorded, err := trace.Read(text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +39,7 @@ func TestFromRecording(t *testing.T) {
 // Requests of which the scheduler heard at once, within a millisecond, come at once; those of which it heard one by
 // one, or that came while it computed, come when they came.
 func TestRecordedTogether(t *testing.T) {
-	trace := sched.AppendConfig(nil, &sched.Config{Policy: "uma", MaxRunning: 9, Cells: 100, MaxBatch: 10, MaxQueue: 5})
+	text := trace.AppendConfig(nil, &sched.Config{Policy: "uma", MaxRunning: 9, Cells: 100, MaxBatch: 10, MaxQueue: 5})
 	id := sched.ReqID(0)
 	heard := func(us int, came ...int) {
 		var events []sched.Event
@@ -47,13 +49,13 @@ func TestRecordedTogether(t *testing.T) {
 				Spec:      &sched.Spec{Prompt: 5, MaxTokens: 4},
 				QueuedFor: time.Duration(us-c) * time.Microsecond})
 		}
-		trace = sched.AppendEvents(trace, sched.Instant(time.Duration(us)*time.Microsecond), sched.List(events...))
+		text = trace.AppendEvents(text, sched.Instant(time.Duration(us)*time.Microsecond), sched.List(events...))
 	}
 	heard(300, 0, 100, 250)                       // it was woken by the first
 	heard(50_000, 20_000, 20_900, 21_100, 49_900) // it computed meanwhile
 	heard(60_000, 60_000)                         // by itself
 	heard(60_500, 60_400)                         // and another one by itself
-	recorded, err := sched.ReadTrace(trace)
+	recorded, err := trace.Read(text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +76,7 @@ func TestRecordedTogether(t *testing.T) {
 // that is. One of another user, one that came later, and one whose answer another request has followed keep their
 // times.
 func TestChained(t *testing.T) {
-	trace := sched.AppendConfig(nil, &sched.Config{Policy: "uma", MaxRunning: 2, Cells: 100, MaxBatch: 10, MaxQueue: 5})
+	text := trace.AppendConfig(nil, &sched.Config{Policy: "uma", MaxRunning: 2, Cells: 100, MaxBatch: 10, MaxQueue: 5})
 	at := func(ms int) sched.Instant { return sched.Instant(time.Duration(ms) * time.Millisecond) }
 	arrive := func(id sched.ReqID, owner uint32, ago int) sched.Event {
 		return sched.EvArrive{Req: id,
@@ -83,14 +85,14 @@ func TestChained(t *testing.T) {
 	}
 	step := sched.EvStep{Took: 10 * time.Millisecond}
 	end := func(id sched.ReqID) sched.Event {
-		return sched.EvFinish{Req: id, Reason: sched.ReasonLength}
+		return sched.EvFinish{Req: id, Reason: reason.Length}
 	}
-	trace = sched.AppendEvents(trace, at(0), sched.List(arrive(1, 7, 0), arrive(2, 8, 0)))
-	trace = sched.AppendEvents(trace, at(50), sched.List(step, end(1)))
-	trace = sched.AppendEvents(trace, at(60), sched.List(step, arrive(3, 7, 7), arrive(4, 8, 7), arrive(5, 7, 6)))
-	trace = sched.AppendEvents(trace, at(100), sched.List(step, end(2), end(3)))
-	trace = sched.AppendEvents(trace, at(130), sched.List(step, arrive(6, 8, 0)))
-	recorded, err := sched.ReadTrace(trace)
+	text = trace.AppendEvents(text, at(0), sched.List(arrive(1, 7, 0), arrive(2, 8, 0)))
+	text = trace.AppendEvents(text, at(50), sched.List(step, end(1)))
+	text = trace.AppendEvents(text, at(60), sched.List(step, arrive(3, 7, 7), arrive(4, 8, 7), arrive(5, 7, 6)))
+	text = trace.AppendEvents(text, at(100), sched.List(step, end(2), end(3)))
+	text = trace.AppendEvents(text, at(130), sched.List(step, arrive(6, 8, 0)))
+	recorded, err := trace.Read(text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +127,7 @@ func TestChained(t *testing.T) {
 // one's answer as it did, however long that was, and although another user's or another agent's answer ended just
 // before it. One that shares only a beginning keeps its time.
 func TestTurnsFollowTheirAnswers(t *testing.T) {
-	trace := sched.AppendConfig(nil, &sched.Config{Policy: "uma", MaxRunning: 8, Cells: 9000, MaxBatch: 100,
+	text := trace.AppendConfig(nil, &sched.Config{Policy: "uma", MaxRunning: 8, Cells: 9000, MaxBatch: 100,
 		MaxQueue: 9})
 	at := func(ms int) sched.Instant { return sched.Instant(time.Duration(ms) * time.Millisecond) }
 	arrive := func(id sched.ReqID, prompt int, owner uint32) sched.Event {
@@ -136,9 +138,9 @@ func TestTurnsFollowTheirAnswers(t *testing.T) {
 	}
 	token := func(id sched.ReqID) sched.Event { return sched.EvToken{Req: id} }
 	end := func(id sched.ReqID) sched.Event {
-		return sched.EvFinish{Req: id, Reason: sched.ReasonLength}
+		return sched.EvFinish{Req: id, Reason: reason.Length}
 	}
-	add := func(ms int, events ...sched.Event) { trace = sched.AppendEvents(trace, at(ms), sched.List(events...)) }
+	add := func(ms int, events ...sched.Event) { text = trace.AppendEvents(text, at(ms), sched.List(events...)) }
 	step := sched.EvStep{Took: 10 * time.Millisecond}
 	// Two agents (1 and 2) that began alike, and another user's request (3) of the same length as the first.
 	add(0, arrive(1, 500, 7), arrive(2, 505, 7), arrive(3, 500, 8), start(1, 0), start(2, 400), start(3, 0))
@@ -150,7 +152,7 @@ func TestTurnsFollowTheirAnswers(t *testing.T) {
 	add(390, arrive(5, 610, 7), start(5, 505))
 	// It shares the beginning of both, and nothing more.
 	add(400, step, arrive(6, 450, 7), start(6, 400))
-	recorded, err := sched.ReadTrace(trace)
+	recorded, err := trace.Read(text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,10 +171,10 @@ func TestTurnsFollowTheirAnswers(t *testing.T) {
 // TestTurnsOfEqualLength: of several requests that a turn may continue it is the one that it followed at once, or the
 // latest. The same prompt again is no turn.
 func TestTurnsOfEqualLength(t *testing.T) {
-	trace := sched.AppendConfig(nil, &sched.Config{Policy: "uma", MaxRunning: 8, Cells: 9000, MaxBatch: 100,
+	text := trace.AppendConfig(nil, &sched.Config{Policy: "uma", MaxRunning: 8, Cells: 9000, MaxBatch: 100,
 		MaxQueue: 9})
 	add := func(ms int, events ...sched.Event) {
-		trace = sched.AppendEvents(trace, sched.Instant(time.Duration(ms)*time.Millisecond), sched.List(events...))
+		text = trace.AppendEvents(text, sched.Instant(time.Duration(ms)*time.Millisecond), sched.List(events...))
 	}
 	whole := func(id sched.ReqID, prompt, cached, ms int) { // two tokens, in 60 ms
 		add(ms, sched.EvArrive{Req: id, Spec: &sched.Spec{Prompt: prompt, MaxTokens: 20}},
@@ -180,7 +182,7 @@ func TestTurnsOfEqualLength(t *testing.T) {
 		add(ms+50, sched.EvStep{Took: 10 * time.Millisecond},
 			sched.EvToken{Req: id})
 		add(ms+60, sched.EvStep{Took: 10 * time.Millisecond},
-			sched.EvFinish{Req: id, Reason: sched.ReasonLength})
+			sched.EvFinish{Req: id, Reason: reason.Length})
 	}
 	whole(1, 500, 0, 0)
 	whole(2, 500, 400, 60_000)
@@ -189,7 +191,7 @@ func TestTurnsOfEqualLength(t *testing.T) {
 	whole(5, 500, 400, 80_000)
 	whole(6, 600, 502, 90_000) // of 1, 4 and 5 the latest
 	whole(7, 500, 499, 95_000) // the same as 5 again
-	recorded, err := sched.ReadTrace(trace)
+	recorded, err := trace.Read(text)
 	if err != nil {
 		t.Fatal(err)
 	}

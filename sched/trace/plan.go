@@ -1,56 +1,22 @@
-package sched
+package trace
 
 import (
+	"errors"
+	"fmt"
+	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/uma-serve/uma-serve/internal/words"
+	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
-var classNames = [NumClasses]string{"interactive", "background"}
+// sliceVerbs begin the lines of slices.
+var sliceVerbs = [...]string{sched.SlicePrefill: "prefill ", sched.SliceDecode: "decode ", sched.SliceProbe: "probe "}
 
-// String returns the class's name, as clients and metrics spell it.
-func (c Class) String() string {
-	if c < NumClasses {
-		return classNames[c]
-	}
-	return "class" + strconv.Itoa(int(c))
-}
-
-var stateNames = [...]string{"queued", "prefill", "think", "output", "done", "failed"}
-
-// String returns the state's name in lower case.
-func (s State) String() string {
-	if int(s) < len(stateNames) {
-		return stateNames[s]
-	}
-	return "state" + strconv.Itoa(int(s))
-}
-
-var outcomeNames = [...]string{"ok", "aborted", "kvfull", "failed", "late"}
-
-// String returns the outcome's name in a trace.
-func (o Outcome) String() string {
-	if int(o) < len(outcomeNames) {
-		return outcomeNames[o]
-	}
-	return "outcome" + strconv.Itoa(int(o))
-}
-
-var sliceNames = [...]string{"prefill", "decode", "probe"}
-
-// String returns the kind's name in a trace.
-func (k SliceKind) String() string {
-	if int(k) < len(sliceNames) {
-		return sliceNames[k]
-	}
-	return "slice" + strconv.Itoa(int(k))
-}
-
-// String returns the text that Append writes.
-func (p *Plan) String() string { return string(p.Append(nil, "")) }
-
-// Append appends the plan as lines of text, each after the prefix: one line for the step, then one for every
+// AppendPlan appends a plan as lines of text, each after the prefix: one line for the step, then one for every
 // release, rejection, slice and wait, in the order in which they are carried out. Equal plans have equal text;
 // it does not allocate when dst has room.
 //
@@ -62,16 +28,16 @@ func (p *Plan) String() string { return string(p.Append(nil, "")) }
 //	prefill 2 seq=1 at=0 n=12 row=12 reason=prefill_rest
 //	waiting interactive reason=wait_sequence
 //	wake at=2s
-func (p *Plan) Append(dst []byte, prefix string) []byte {
+func AppendPlan(dst []byte, prefix string, p *sched.Plan) []byte {
 	num := func(key string, v int) {
 		dst = append(dst, key...)
 		dst = strconv.AppendInt(dst, int64(v), 10)
 	}
-	why := func(r Reason) {
+	why := func(r reason.Reason) {
 		dst = append(dst, " reason="...)
 		dst = append(dst, r.String()...)
 	}
-	line := func(verb string, id ReqID) {
+	line := func(verb string, id sched.ReqID) {
 		dst = append(dst, prefix...)
 		dst = append(dst, verb...)
 		dst = strconv.AppendUint(dst, uint64(id), 10)
@@ -109,7 +75,7 @@ func (p *Plan) Append(dst []byte, prefix string) []byte {
 		if r.Final {
 			dst = append(dst, " final"...)
 		}
-		if r.Phase != Queued {
+		if r.Phase != sched.Queued {
 			dst = append(dst, " phase="...)
 			dst = append(dst, r.Phase.String()...)
 		}
@@ -139,7 +105,7 @@ func (p *Plan) Append(dst []byte, prefix string) []byte {
 		line(sliceVerbs[s.Kind], s.Req)
 		num(" seq=", int(s.Seq))
 		num(" at=", s.Start)
-		if s.Kind != SliceDecode {
+		if s.Kind != sched.SliceDecode {
 			num(" n=", s.N)
 		}
 		if s.Guessed > 0 {
@@ -158,10 +124,10 @@ func (p *Plan) Append(dst []byte, prefix string) []byte {
 		dst = append(dst, '\n')
 	}
 	for class, r := range p.Waiting {
-		if r != ReasonNone {
+		if r != reason.None {
 			dst = append(dst, prefix...)
 			dst = append(dst, "waiting "...)
-			dst = append(dst, classNames[class]...)
+			dst = append(dst, sched.Class(class).String()...)
 			why(r)
 			dst = append(dst, '\n')
 		}
@@ -175,4 +141,53 @@ func (p *Plan) Append(dst []byte, prefix string) []byte {
 	return dst
 }
 
-var sliceVerbs = [...]string{"prefill ", "decode ", "probe "}
+// parsePlan reads what AppendPlan writes, as far as Visit says.
+func parsePlan(text string) (p sched.Plan, err error) {
+	for line := range strings.Lines(text) {
+		field := strings.Fields(line)
+		if len(field) < 2 {
+			return p, fmt.Errorf("%q is no line of a plan", line)
+		}
+		number := func(key string, otherwise int) int {
+			for _, f := range field[1:] {
+				if value, ok := strings.CutPrefix(f, key+"="); ok {
+					n, e := parseInt(key, value, -1, math.MaxInt32)
+					err = errors.Join(err, e)
+					return n
+				}
+			}
+			return otherwise
+		}
+		request := func() sched.ReqID {
+			id, e := strconv.ParseUint(field[1], 10, 64)
+			if e != nil {
+				err = errors.Join(err, fmt.Errorf("%q is no request", field[1]))
+			}
+			return sched.ReqID(id)
+		}
+		switch verb := field[0] + " "; verb {
+		case "plan ":
+			p.Tokens, p.DecodeTokens, p.PrefillTokens = number("tokens", 0), number("decode", 0), number("prefill", 0)
+			p.ProbeTokens, p.GuessedTokens = number("probe", 0), number("guessed", 0)
+		case "release ":
+			p.Release = append(p.Release, sched.Release{Req: request()})
+		case sliceVerbs[sched.SlicePrefill], sliceVerbs[sched.SliceDecode], sliceVerbs[sched.SliceProbe]:
+			s := sched.Slice{Req: request(), Start: number("at", -1), Guessed: number("guessed", 0),
+				Row: number("row", -1)}
+			for kind, v := range sliceVerbs {
+				if v == verb {
+					s.Kind = sched.SliceKind(kind)
+				}
+			}
+			s.N = number("n", 1+s.Guessed)
+			if s.Start < 0 || s.N < 1 {
+				err = errors.Join(err, fmt.Errorf("%q computes nothing", strings.TrimSpace(line)))
+			}
+			p.Batch = append(p.Batch, s)
+		}
+		if err != nil {
+			return p, err
+		}
+	}
+	return p, nil
+}

@@ -1,17 +1,5 @@
-package sched
-
-import (
-	"bytes"
-	"errors"
-	"fmt"
-	"slices"
-	"strconv"
-	"strings"
-	"time"
-
-	"github.com/uma-serve/uma-serve/internal/words"
-)
-
+// Package trace writes down what a scheduler was given and what it decided, and reads and replays it.
+//
 // A trace is text, one event or decision a line, so that it can be read, cut and written by hand:
 //
 //	config policy=uma max_running=4 cells=4096 max_batch=512
@@ -25,19 +13,36 @@ import (
 //
 // A step line begins a Step; the events after it are that Step's. Lines that begin with ">" are its plan, and may be
 // missing. Empty lines and lines that begin with "#" are skipped. Durations are exact.
+//
+// The lines of a configuration and of events follow from the tags of sched.Config, Spec and the events, so that a
+// recording has every field of them. A plan's lines are AppendPlan's.
+package trace
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/uma-serve/uma-serve/internal/words"
+	"github.com/uma-serve/uma-serve/sched"
+)
 
 // planPrefix begins a plan's lines in a trace.
 const planPrefix = "> "
 
-var configWords = words.Of[Config]()
+var configWords = words.Of[sched.Config]()
 
 // AppendConfig appends a trace's config line, which must come before its first step. Fields that are 0 are left out.
-func AppendConfig(dst []byte, c *Config) []byte {
+func AppendConfig(dst []byte, c *sched.Config) []byte {
 	return append(configWords.Append(append(dst, "config"...), c), '\n')
 }
 
-// parse reads the words of a config line.
-func (c *Config) parse(line []string) error {
+// ReadConfig reads the words of a config line behind its first.
+func ReadConfig(c *sched.Config, line []string) error {
 	line = slices.DeleteFunc(slices.Clone(line), func(word string) bool {
 		return strings.HasPrefix(word, "reading_rate=") // older traces have it
 	})
@@ -49,36 +54,41 @@ func (c *Config) parse(line []string) error {
 	return err
 }
 
-// AppendEvents appends what one Step was given. Follow it with Plan.Append(dst, "> ") when the plan is to be
-// compared on replay. It does not allocate when dst has room.
-func AppendEvents(dst []byte, now Instant, in *Events) []byte {
+// AppendStep appends what one Step was given, and its plan. It does not allocate when dst has room.
+func AppendStep(dst []byte, now sched.Instant, in *sched.Events, p *sched.Plan) []byte {
+	return AppendPlan(AppendEvents(dst, now, in), planPrefix, p)
+}
+
+// AppendEvents appends what one Step was given, without a plan to compare on replay.
+func AppendEvents(dst []byte, now sched.Instant, in *sched.Events) []byte {
 	dst = append(dst, "step "...)
 	dst = words.AppendDuration(dst, time.Duration(now))
 	dst = append(dst, '\n')
-	for _, at := range in.order {
+	for i := range in.Len() {
+		at := in.At(i)
 		k := &kinds[at.Kind]
 		dst = append(k.append(append(dst, k.name...), in, int(at.N)), '\n')
 	}
 	return dst
 }
 
-// TraceStep is one recorded Step.
-type TraceStep struct {
+// Step is one recorded Step.
+type Step struct {
 	Line   int // of its step line, from 1
-	Now    Instant
-	Events Events
-	Plan   string // Plan.Append with an empty prefix; "" = not recorded
+	Now    sched.Instant
+	Events sched.Events
+	Plan   string // AppendPlan with an empty prefix; "" = not recorded
 }
 
 // Trace is a recorded run from its first Step on.
 type Trace struct {
-	Config Config
-	Steps  []TraceStep
+	Config sched.Config
+	Steps  []Step
 }
 
-// ReadTrace parses a trace. An error names the line and what is wrong with it. If the text does not end with a line
+// Read parses a trace. An error names the line and what is wrong with it. If the text does not end with a line
 // end, writing was cut short, and the last step is left out.
-func ReadTrace(data []byte) (*Trace, error) {
+func Read(data []byte) (*Trace, error) {
 	t := &Trace{}
 	configured := false
 	n := 0
@@ -107,7 +117,7 @@ func ReadTrace(data []byte) (*Trace, error) {
 				return nil, fail(errors.New("a second config"))
 			}
 			configured = true
-			if err := t.Config.parse(f[1:]); err != nil {
+			if err := ReadConfig(&t.Config, f[1:]); err != nil {
 				return nil, fail(err)
 			}
 		case f[0] == "step":
@@ -121,12 +131,12 @@ func ReadTrace(data []byte) (*Trace, error) {
 			if err != nil || d < 0 {
 				return nil, fail(fmt.Errorf("step %q must be a duration such as 30ms, not negative", f[1]))
 			}
-			t.Steps = append(t.Steps, TraceStep{Line: n, Now: Instant(d)})
+			t.Steps = append(t.Steps, Step{Line: n, Now: sched.Instant(d)})
 		default:
 			if len(t.Steps) == 0 {
 				return nil, fail(errors.New("an event before the first step"))
 			}
-			if err := t.Steps[len(t.Steps)-1].Events.read(f); err != nil {
+			if err := ReadEvent(&t.Steps[len(t.Steps)-1].Events, f); err != nil {
 				return nil, fail(err)
 			}
 		}
@@ -139,12 +149,12 @@ func ReadTrace(data []byte) (*Trace, error) {
 
 // Replay runs the trace through a new scheduler and calls visit (if not nil) with each step's plan. The error names the
 // first step whose plan differs from the recorded one, or whose events break the caller's contract.
-func (t *Trace) Replay(visit func(*TraceStep, *Plan)) (err error) {
-	s, err := New(t.Config)
+func (t *Trace) Replay(visit func(*Step, *sched.Plan)) (err error) {
+	s, err := sched.New(t.Config)
 	if err != nil {
 		return err
 	}
-	var st *TraceStep
+	var st *Step
 	defer func() {
 		if p := recover(); p != nil {
 			msg, ok := p.(string)
@@ -157,13 +167,35 @@ func (t *Trace) Replay(visit func(*TraceStep, *Plan)) (err error) {
 	for i := range t.Steps {
 		st = &t.Steps[i]
 		plan := s.Step(st.Now, &st.Events)
-		if got := plan.String(); st.Plan != "" && got != st.Plan {
+		if got := string(AppendPlan(nil, "", &plan)); st.Plan != "" && got != st.Plan {
 			return fmt.Errorf("sched: trace line %d: the plan differs\nrecorded:\n%sreplayed:\n%s", st.Line, st.Plan,
 				got)
 		}
 		if visit != nil {
 			visit(st, &plan)
 		}
+	}
+	return nil
+}
+
+// Visit calls visit with each step and what its plan computes, as recorded: Release's and Batch's requests, the batch's
+// slices and the numbers of tokens. A daemon of another version may have planned otherwise than this scheduler would.
+// Without recorded plans it is Replay.
+func (t *Trace) Visit(visit func(*Step, *sched.Plan)) error {
+	recorded := len(t.Steps) > 0
+	for i := range t.Steps {
+		recorded = recorded && t.Steps[i].Plan != ""
+	}
+	if !recorded {
+		return t.Replay(visit)
+	}
+	for i := range t.Steps {
+		st := &t.Steps[i]
+		plan, err := parsePlan(st.Plan)
+		if err != nil {
+			return fmt.Errorf("sched: trace line %d: its plan: %w", st.Line, err)
+		}
+		visit(st, &plan)
 	}
 	return nil
 }
