@@ -16,8 +16,8 @@ import (
 
 // TestGraphProbeOfPublishedModel: the statistics that the graph of SmolLM2-135M computes of its rows are those of a
 // float64 reference of the same rows' logits, and no logits of theirs are copied. UMA_TEST_PROBE_MODELS names another
-// model of models.lock, UMA_TEST_GPU_LAYERS a device; else the processor computes the nodes. UMA_TEST_PROBE_STEPS bounds
-// the steps of four rows, for a device that computes on the processor: there one takes seconds.
+// model of models.lock, UMA_TEST_GPU_LAYERS a device; else the processor computes the nodes. UMA_TEST_PROBE_STEPS is
+// the number of steps of four rows, where a device takes seconds for one.
 func TestGraphProbeOfPublishedModel(t *testing.T) {
 	names, layers := []string{"smollm2-135m"}, 0
 	if s := os.Getenv("UMA_TEST_PROBE_MODELS"); s != "" {
