@@ -58,7 +58,8 @@ exit "$STATUS"`)
 		cmd := exec.CommandContext(t.Context(), "./device-check.sh", filepath.Join(dir, "out"))
 		cmd.Env = append(os.Environ(), "PATH="+tools+":"+os.Getenv("PATH"), "HOME="+dir, "XDG_CACHE_HOME="+dir,
 			"BIN="+bin, "GOFLAGS="+c.flags, "CGO_ENABLED=0", "DEVICES="+c.devices, "TESTS="+c.tests,
-			"STATUS="+c.status, "LLAMA_SERVER=", "GGML_VK_VISIBLE_DEVICES=", "LLVMPIPE_MANIFEST="+manifest)
+			"STATUS="+c.status, "LLAMA_SERVER=", "PUBLISHED=", "GGML_VK_VISIBLE_DEVICES=",
+			"LLVMPIPE_MANIFEST="+manifest)
 		if c.tests == "IF_POSSIBLE" {
 			cmd.Env = append(cmd.Env, "IF_POSSIBLE=1")
 		}

@@ -16,7 +16,8 @@ import (
 
 // TestGraphProbeOfPublishedModel: the statistics that the graph of SmolLM2-135M computes of its rows are those of a
 // float64 reference of the same rows' logits, and no logits of theirs are copied. UMA_TEST_PROBE_MODELS names another
-// model of models.lock, UMA_TEST_GPU_LAYERS a device; else the processor computes the nodes.
+// model of models.lock, UMA_TEST_GPU_LAYERS a device; else the processor computes the nodes. UMA_TEST_PROBE_STEPS is
+// the number of steps of four rows, where a device takes seconds for one.
 func TestGraphProbeOfPublishedModel(t *testing.T) {
 	names, layers := []string{"smollm2-135m"}, 0
 	if s := os.Getenv("UMA_TEST_PROBE_MODELS"); s != "" {
@@ -28,6 +29,14 @@ func TestGraphProbeOfPublishedModel(t *testing.T) {
 			t.Fatal(err)
 		}
 		layers = n
+	}
+	steps := math.MaxInt
+	if s := os.Getenv("UMA_TEST_PROBE_STEPS"); s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 {
+			t.Fatalf("UMA_TEST_PROBE_STEPS=%s", s)
+		}
+		steps = n
 	}
 	const text = "The capital of France is Paris. The entropy of what comes next is small after a question whose " +
 		"answer is known, and large where a sentence begins. First, second, third, fourth,"
@@ -48,7 +57,7 @@ func TestGraphProbeOfPublishedModel(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for i := 0; i+1 < len(tokens); i++ {
+			for i := range min(len(tokens)-1, steps) {
 				b := e.Batch()
 				b.Reset()
 				b.Add(tokens[i], runtime.Pos(i), 0, true)
