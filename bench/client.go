@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 
+	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -14,7 +15,7 @@ type conn struct {
 	buf   []byte
 	rest  []byte // received, not yet split
 	out   []byte
-	p     wire.Parser
+	p     frames.Parser
 	ev    wire.Event
 }
 
@@ -30,7 +31,7 @@ func dial(socket string) (*conn, error) {
 }
 
 func (c *conn) send(r *wire.Request) error {
-	c.out = wire.AppendRequest(c.out[:0], r, &defaults)
+	c.out = frames.AppendRequest(c.out[:0], r, &defaults)
 	_, err := c.Write(c.out)
 	return err
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -56,7 +57,7 @@ func RunClient(j ClientJob) ([][]int64, error) {
 			req.Prompt = prompt(i, j.Round, j.Prompt)
 		}
 		req.Sampling.Temperature, req.Sampling.IgnoreEOS = 0, true
-		if _, err := unix.Write(conns[i%len(conns)].fd, wire.AppendRequest(nil, &req, &defaults)); err != nil {
+		if _, err := unix.Write(conns[i%len(conns)].fd, frames.AppendRequest(nil, &req, &defaults)); err != nil {
 			return nil, err
 		}
 	}

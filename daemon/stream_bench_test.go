@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -100,7 +101,7 @@ func startBench(b *testing.B, open func(runtime.Options) runtime.Engine) (s *Ser
 func framedTokens(b *testing.B, conn net.Conn, n int) {
 	q := wire.DefaultRequest()
 	q.ID, q.Prompt, q.MaxTokens, q.Sampling.IgnoreEOS, q.NoProgress = "a", "count", n, true, true
-	if _, err := conn.Write(wire.AppendRequest(nil, &q, nil)); err != nil {
+	if _, err := conn.Write(frames.AppendRequest(nil, &q, nil)); err != nil {
 		b.Fatal(err)
 	}
 	split := wire.Splitter{Max: wire.MaxEventBytes}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"testing"
 
+	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -14,7 +15,7 @@ func FuzzClient(f *testing.F) {
 	f.Add([]byte("hi\n"), 1)
 	f.Add([]byte("a question\r\nmetrics\n"), 4)
 	f.Add(request("a", "q"), 3)
-	f.Add(append(request("a", "q"), wire.AppendCancel(nil, "a")...), 9)
+	f.Add(append(request("a", "q"), frames.AppendCancel(nil, "a")...), 9)
 	f.Add(append(request("a", "q"), 1, 0), 0)
 	f.Add([]byte{0, 0, 1, 0, 0}, 2)
 	f.Add(bytes.Repeat([]byte{'x'}, 9000), 5000)

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/internal/testutil/daemonproc"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -156,7 +157,7 @@ type client struct {
 	net.Conn
 	t     *testing.T
 	split wire.Splitter
-	p     wire.Parser
+	p     frames.Parser
 	rest  []byte
 	ended map[string]*wire.Event      // eos and errors that no test has waited for yet, by request
 	text  map[string]*strings.Builder // streamed text by request

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/bench/workload"
+	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -57,7 +58,7 @@ func (u *uma) ask(ctx context.Context, r *workload.Request, messages []workload.
 type framed struct {
 	net.Conn
 	split wire.Splitter
-	parse wire.Parser
+	parse frames.Parser
 	buf   []byte
 	rest  []byte // read, not yet split
 	at    int64  // the time at which it was read
@@ -138,7 +139,7 @@ func (u *uma) framed(ctx context.Context, r *workload.Request, messages []worklo
 	rec.Output = make([]int64, 0, min(r.Output, expect))
 	keep := rec.Graded || r.Grow || len(messages) > 0
 	return u.within(ctx, func(f *framed) error {
-		f.out = wire.AppendRequest(f.out[:0], &q, &defaults)
+		f.out = frames.AppendRequest(f.out[:0], &q, &defaults)
 		rec.Sent = u.now()
 		if _, err := f.Write(f.out); err != nil {
 			return fmt.Errorf("write to the daemon: %w", err)
@@ -199,7 +200,7 @@ func (u *uma) setOptions(q *wire.Request, r *workload.Request, rec *Record) erro
 
 func (u *uma) adminFramed(ctx context.Context, rec *Record) error {
 	return u.within(ctx, func(f *framed) error {
-		f.out = wire.AppendAdmin(f.out[:0], wire.KindMetrics, "")
+		f.out = frames.AppendAdmin(f.out[:0], wire.KindMetrics, "")
 		rec.Sent = u.now()
 		if _, err := f.Write(f.out); err != nil {
 			return fmt.Errorf("write to the daemon: %w", err)

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -62,11 +63,11 @@ func (f *Front) ask(peer ipc.Peer, q *wire.Frame) (parts func() []part) {
 	var frame []byte
 	switch q.Kind {
 	case wire.KindWhy:
-		frame = wire.AppendWhyQuestion(nil, "front", &q.Why)
+		frame = frames.AppendWhyQuestion(nil, "front", &q.Why)
 	case wire.KindKV:
-		frame = wire.AppendKVQuestion(nil, "front", &q.KV)
+		frame = frames.AppendKVQuestion(nil, "front", &q.KV)
 	default:
-		frame = wire.AppendAdmin(nil, q.Kind, "front")
+		frame = frames.AppendAdmin(nil, q.Kind, "front")
 	}
 	list := f.reach(peer)
 	return func() []part {
@@ -136,7 +137,7 @@ func exchange(fd int, frame []byte) (json.RawMessage, *wire.Error, error) {
 	if _, err := conn.Write(frame); err != nil {
 		return nil, nil, err
 	}
-	split, parser := wire.Splitter{Max: wire.MaxEventBytes}, wire.Parser{}
+	split, parser := wire.Splitter{Max: wire.MaxEventBytes}, frames.Parser{}
 	in := make([]byte, 64<<10)
 	for {
 		n, err := conn.Read(in)

@@ -100,7 +100,7 @@ func AppendEOS(dst []byte, e *EOS) []byte {
 		dst = append(dst, '}')
 	}
 	if !e.Streamed && len(e.ToolCalls) > 0 {
-		dst = appendCalls(append(dst, `,"tool_calls":`...), e.ToolCalls)
+		dst = AppendCalls(append(dst, `,"tool_calls":`...), e.ToolCalls)
 	}
 	dst = jsontext.AppendInt(dst, `,"usage":{"prompt_tokens":`, e.Usage.PromptTokens)
 	dst = jsontext.AppendInt(dst, `,"cached_tokens":`, e.Usage.CachedTokens)

@@ -7,6 +7,37 @@ import (
 	"unsafe"
 )
 
+// EventKind is the type of a server's event.
+type EventKind uint8
+
+const (
+	EventUnknown EventKind = iota // of a newer server: skip it
+	EventToken
+	EventEOS
+	EventError
+	EventProgress
+	EventReport   // the answer to an admin question
+	EventToolCall // a part of a call that the model makes
+	EventEmbedding
+)
+
+// Event is one message of the server, read by ParseEvent.
+type Event struct {
+	Kind EventKind
+	ID   string // "" in an error about the connection and in a report on a question without id
+
+	Token    Token        // with EventToken
+	ToolCall ToolCallPart // with EventToolCall
+	EOS      EOS          // with EventEOS
+	Error    Error        // with EventError
+	Progress Progress     // with EventProgress
+
+	Embedding Embedding // with EventEmbedding
+
+	ReportKind Kind   // with EventReport
+	Report     []byte // with EventReport: the JSON value the server sent
+}
+
 // AppendEvent appends ev as a frame: with AppendToken, AppendEOS and so on.
 func AppendEvent(dst []byte, ev *Event) []byte {
 	switch ev.Kind {

@@ -122,6 +122,13 @@ func readPrompt(d *decoder, name string, v *fastjson.Value) (err error) {
 	return err
 }
 
+// readTopK: -1 is "all", as in vLLM, and so is 0.
+func readTopK(d *decoder, name string, v *fastjson.Value) error {
+	n, err := d.count(name, v, -1, math.MaxInt32)
+	d.req.Sampling.TopK = max(n, 0)
+	return err
+}
+
 // readSeed: -1 is "a new one each time", as in llama-server, where other negative numbers are seeds like any other.
 func readSeed(d *decoder, name string, v *fastjson.Value) error {
 	const must = "an integer of -9223372036854775808…18446744073709551615; -1 is a random one"
@@ -129,7 +136,7 @@ func readSeed(d *decoder, name string, v *fastjson.Value) error {
 		return wrongType(name, v, must)
 	}
 	p := &d.req.Sampling
-	s := d.number(v)
+	s := d.p.json.Number(v)
 	if s == "-1" {
 		p.Seed, p.SeedSet = 0, false
 		return nil
@@ -138,7 +145,7 @@ func readSeed(d *decoder, name string, v *fastjson.Value) error {
 	if err != nil {
 		small, ierr := d.integer(name, v, math.MinInt64, math.MaxInt64)
 		if ierr != nil {
-			return outOfRange(name, d.number(v), must)
+			return outOfRange(name, d.p.json.Number(v), must)
 		}
 		if n = uint64(small); small == -1 {
 			p.Seed, p.SeedSet = 0, false
@@ -403,7 +410,7 @@ func ValidTraceparent(s string) bool {
 
 // readMetadata keeps the client's own bytes.
 func readMetadata(d *decoder, name string, _ *fastjson.Value) error {
-	raw := d.payload[d.p.scan.Metadata.Start:d.p.scan.Metadata.End]
+	raw := d.payload[d.p.json.Scan.Metadata.Start:d.p.json.Scan.Metadata.End]
 	if len(raw) == 0 { // the scanner compares keys as they are written
 		return fmt.Errorf("field %q must have its name written without escapes", name)
 	}

@@ -1,4 +1,4 @@
-package wire
+package wire_test
 
 import (
 	"bytes"
@@ -6,6 +6,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	. "github.com/uma-serve/uma-serve/ipc/wire"
 )
 
 // split feeds stream to a splitter in pieces whose sizes are taken from cuts, in turn, and returns copies of the
@@ -27,10 +29,10 @@ func split(t testing.TB, max int, stream []byte, cuts []byte) (payloads []string
 		stream, received = stream[n:], received+n
 		for {
 			payload, rest, err := s.Next(in)
-			if held, most := s.Buffered(), max+headerBytes; held > most {
+			if held, most := s.Buffered(), max+HeaderBytes; held > most {
 				t.Fatalf("holds %d bytes, limit %d", held, most)
 			}
-			if held := s.Buffered(); held > 2*received+bufferStep {
+			if held := s.Buffered(); held > 2*received+BufferStep {
 				t.Fatalf("holds %d bytes after %d received", held, received)
 			}
 			if err != nil {
@@ -115,7 +117,7 @@ func TestSplitterMemory(t *testing.T) {
 		t.Errorf("%v allocations for a frame that lies whole in the read buffer", n)
 	}
 	announced := binary.LittleEndian.AppendUint32(nil, DefaultMaxFrameBytes)
-	if p, _, err := s.Next(announced); p != nil || err != nil || s.Buffered() > bufferStep ||
+	if p, _, err := s.Next(announced); p != nil || err != nil || s.Buffered() > BufferStep ||
 		s.Missing() != DefaultMaxFrameBytes {
 		t.Errorf("a peer that announced 1 MiB holds %d bytes (%d missing, %v)", s.Buffered(), s.Missing(), err)
 	}

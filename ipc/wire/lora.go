@@ -2,11 +2,8 @@ package wire
 
 import (
 	"fmt"
-	"strconv"
 
 	"github.com/valyala/fastjson"
-
-	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
 )
 
 const (
@@ -75,9 +72,9 @@ func readLoRA(d *decoder, name string, v *fastjson.Value) error {
 // ParseLoRA reads a list of adapters, as the field "lora" has it.
 func ParseLoRA(text []byte) ([]LoRA, error) {
 	p := Parser{}
-	root, bad := p.tree(text)
-	if bad != nil {
-		return nil, bad
+	root, bad := p.json.Parse(text)
+	if bad != "" {
+		return nil, &RequestError{Code: InvalidJSON, Message: bad}
 	}
 	d := decoder{p: &p, payload: text}
 	if err := readLoRA(&d, "lora", root); err != nil {
@@ -93,24 +90,4 @@ func readLoRAPath(d *decoder, name string, v *fastjson.Value) error {
 		d.req.LoRA = []LoRA{{Name: names[0]}}
 	}
 	return err
-}
-
-// appendLoRA appends what a request says about adapters.
-func appendLoRA(dst []byte, r *Request) []byte {
-	if r.LoRA == nil {
-		return dst
-	}
-	if len(r.LoRA) == 1 && r.LoRA[0].Name != "" {
-		return jsontext.AppendHead(dst, `,"lora_path":`, r.LoRA[0].Name)
-	}
-	dst = append(dst, `,"lora":[`...)
-	for i, l := range r.LoRA {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = jsontext.AppendInt(dst, `{"id":`, l.ID)
-		dst = strconv.AppendFloat(append(dst, `,"scale":`...), float64(l.Scale), 'g', -1, 32)
-		dst = append(dst, '}')
-	}
-	return append(dst, ']')
 }

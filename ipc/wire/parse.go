@@ -46,41 +46,12 @@ type Parser struct {
 	// members of most nested objects are left out in any case.
 	Left *Strays
 
-	json    fastjson.Parser
-	scan    jsontext.Scan
-	scratch []byte
-}
-
-// keepPayload is the largest message whose memory the parser keeps.
-const keepPayload = 64 << 10
-
-// tree checks payload and returns its tree, valid until the next call.
-func (p *Parser) tree(payload []byte) (*fastjson.Value, *RequestError) {
-	if bad := p.scan.Check(payload); bad != "" {
-		return nil, &RequestError{ID: p.scannedID(payload), Code: InvalidJSON, Message: bad}
-	}
-	text := payload
-	if p.scan.Mended != nil {
-		text = p.scan.Mended
-	}
-	v, err := p.json.ParseBytes(text)
-	if err != nil { // the scanner is stricter
-		return nil, &RequestError{ID: p.scannedID(payload), Code: InvalidJSON, Message: err.Error()}
-	}
-	return v, nil
-}
-
-// release gives back the memory of a large message.
-func (p *Parser) release(payload []byte) {
-	if len(payload) > keepPayload {
-		p.json, p.scratch = fastjson.Parser{}, nil
-	}
-	p.scan.Bytes, p.scan.Mended = nil, nil
+	json jsontext.Parser
 }
 
 // scannedID returns the id of a message that could not be parsed, if the scanner has found a valid one.
 func (p *Parser) scannedID(payload []byte) string {
-	b := payload[p.scan.ID.Start:p.scan.ID.End]
+	b := payload[p.json.Scan.ID.Start:p.json.Scan.ID.End]
 	if len(b) >= 2 && b[0] == '"' {
 		b = b[1 : len(b)-1]
 		if bytes.IndexByte(b, '\\') >= 0 || !validID(b) {
@@ -97,13 +68,13 @@ func (p *Parser) scannedID(payload []byte) string {
 // Parse reads one frame's payload. Fields that the client leaves out of a request are taken from def, whose slices the
 // request may share. A RequestError, the only kind of error, says which field is wrong and what it may be.
 func Parse(p *Parser, payload []byte, def *Request) (Frame, error) {
-	root, bad := p.tree(payload)
-	defer p.release(payload)
-	if bad != nil {
-		return Frame{}, bad
+	root, defect := p.json.Parse(payload)
+	defer p.json.Release()
+	if defect != "" {
+		return Frame{}, &RequestError{ID: p.scannedID(payload), Code: InvalidJSON, Message: defect}
 	}
 	if root.Type() != fastjson.TypeObject {
-		return Frame{}, &RequestError{Code: BadRequest, Message: "the message is " + typeName(root) +
+		return Frame{}, &RequestError{Code: BadRequest, Message: "the message is " + jsontext.TypeName(root) +
 			"; it must be a JSON object"}
 	}
 	d := decoder{p: p, payload: payload, req: *def, embed: DefaultEmbed()}
@@ -349,7 +320,7 @@ func (d *decoder) finishTurn() error {
 	}
 	if !d.messages {
 		return fmt.Errorf("field %q is %s without messages; a prompt is always continued", field,
-			continueTexts[r.Continue])
+			r.Continue)
 	}
 	switch last := &r.Messages[len(r.Messages)-1]; {
 	case d.opening:
@@ -357,17 +328,13 @@ func (d *decoder) finishTurn() error {
 			field, "add_generation_prompt")
 	case last.Role != "assistant":
 		return fmt.Errorf("field %q is %s, but the last message is not an assistant's", field,
-			continueTexts[r.Continue])
+			r.Continue)
 	case r.Continue == ContinueThought && (last.ReasoningContent == "" || last.Content != ""):
 		return fmt.Errorf("field %q is %s, but the last message has no thought or has content behind it", field,
-			continueTexts[r.Continue])
+			r.Continue)
 	}
 	return nil
 }
-
-// continueTexts are the values of continue_final_message.
-var continueTexts = [...]string{ContinueOn: "true", ContinueOff: "false", ContinueThought: `"reasoning_content"`,
-	ContinueContent: `"content"`}
 
 // readContinue reads continue_final_message: as vLLM has it, and with the names that llama-server takes besides.
 func readContinue(d *decoder, name string, v *fastjson.Value) error {

@@ -58,9 +58,7 @@ func (r *Request) ManyCalls() bool { return r.ParallelToolCalls && r.ToolChoice.
 var toolFields = []field{
 	{name: "tools", read: readTools},
 	{name: "tool_choice", read: readToolChoice},
-	{name: "parallel_tool_calls", read: func(d *decoder, name string, v *fastjson.Value) error {
-		return d.boolean(name, v, &d.req.ParallelToolCalls)
-	}},
+	flag("parallel_tool_calls", func(r *Request) *bool { return &r.ParallelToolCalls }),
 }
 
 const toolMust = `an object {"type":"function","function":{"name":…,"description":…,"parameters":…}}`
@@ -349,7 +347,7 @@ func (m *Message) define(references []reference, tools map[string]*Tool) {
 		}
 		t.Referenced = true
 		out = append(out, m.Content[from:of.at]...)
-		out = appendTool(append(out, "The tool "+t.Name+" can be called now. Its definition:\n"...), t)
+		out = t.AppendDefinition(append(out, "The tool "+t.Name+" can be called now. Its definition:\n"...))
 		from = of.at + len(ToolReference(of.name))
 	}
 	if from > 0 {

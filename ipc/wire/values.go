@@ -5,18 +5,11 @@ import (
 	"fmt"
 	"strconv"
 	"time"
-	"unsafe"
 
 	"github.com/valyala/fastjson"
 
 	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
 )
-
-// number returns the text of a JSON number, valid until the next call.
-func (d *decoder) number(v *fastjson.Value) string {
-	d.p.scratch = v.MarshalTo(d.p.scratch[:0])
-	return unsafe.String(unsafe.SliceData(d.p.scratch), len(d.p.scratch))
-}
 
 // float reads a number of lo…hi, as the float32 nearest to what was written.
 func (d *decoder) float(name string, v *fastjson.Value, lo, hi float64, dst *float32) error {
@@ -24,9 +17,9 @@ func (d *decoder) float(name string, v *fastjson.Value, lo, hi float64, dst *flo
 	if v.Type() != fastjson.TypeNumber {
 		return wrongType(name, v, must)
 	}
-	f, err := strconv.ParseFloat(d.number(v), 32)
+	f, err := strconv.ParseFloat(d.p.json.Number(v), 32)
 	if err != nil || f < float64(float32(lo)) || f > float64(float32(hi)) {
-		return outOfRange(name, d.number(v), must)
+		return outOfRange(name, d.p.json.Number(v), must)
 	}
 	*dst = float32(f)
 	return nil
@@ -38,7 +31,7 @@ func (d *decoder) integer(name string, v *fastjson.Value, lo, hi int64) (int64, 
 	if v.Type() != fastjson.TypeNumber {
 		return 0, wrongType(name, v, must)
 	}
-	s := d.number(v)
+	s := d.p.json.Number(v)
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil {
 		f, ferr := strconv.ParseFloat(s, 64)
@@ -53,15 +46,21 @@ func (d *decoder) integer(name string, v *fastjson.Value, lo, hi int64) (int64, 
 	return n, nil
 }
 
+// count is integer for an int.
+func (d *decoder) count(name string, v *fastjson.Value, lo, hi int) (int, error) {
+	n, err := d.integer(name, v, int64(lo), int64(hi))
+	return int(n), err
+}
+
 // milliseconds reads a time of 0…MaxSLOMs, to the microsecond.
 func (d *decoder) milliseconds(name string, v *fastjson.Value) (time.Duration, error) {
 	must := fmt.Sprintf("a number of 0…%d milliseconds (0 = none)", MaxSLOMs)
 	if v.Type() != fastjson.TypeNumber {
 		return 0, wrongType(name, v, must)
 	}
-	ms, err := strconv.ParseFloat(d.number(v), 64)
+	ms, err := strconv.ParseFloat(d.p.json.Number(v), 64)
 	if err != nil || ms < 0 || ms > MaxSLOMs {
-		return 0, outOfRange(name, d.number(v), must)
+		return 0, outOfRange(name, d.p.json.Number(v), must)
 	}
 	return jsontext.FromMs(ms), nil
 }
@@ -85,7 +84,7 @@ func (d *decoder) str(name string, v *fastjson.Value) (string, error) {
 }
 
 func wrongType(name string, v *fastjson.Value, must string) error {
-	return fmt.Errorf("field %q is %s; it must be %s", name, typeName(v), must)
+	return fmt.Errorf("field %q is %s; it must be %s", name, jsontext.TypeName(v), must)
 }
 
 func outOfRange(name, is, must string) error {
@@ -93,20 +92,6 @@ func outOfRange(name, is, must string) error {
 		is = is[:40] + "…"
 	}
 	return fmt.Errorf("field %q is %s; it must be %s", name, is, must)
-}
-
-func typeName(v *fastjson.Value) string {
-	switch v.Type() {
-	case fastjson.TypeNull:
-		return "null"
-	case fastjson.TypeTrue, fastjson.TypeFalse:
-		return "a boolean"
-	case fastjson.TypeObject:
-		return "an object"
-	case fastjson.TypeArray:
-		return "an array"
-	}
-	return "a " + v.Type().String()
 }
 
 // quoted returns a client's string for an error message, quoted and shortened.
