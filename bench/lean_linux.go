@@ -12,6 +12,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/split"
 )
 
 // RunClient does a job with one thread on epoll. The engine computes on every core of the machine, so everything that
@@ -26,7 +27,7 @@ func RunClient(j ClientJob) ([][]int64, error) {
 	defer unix.Close(ep)
 	type conn struct {
 		fd    int
-		split wire.Splitter
+		split split.Frames
 	}
 	conns := make([]conn, min(max(j.Connections, 1), j.Streams))
 	for i := range conns {

@@ -17,6 +17,7 @@ import (
 	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/split"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
@@ -104,7 +105,7 @@ func framedTokens(b *testing.B, conn net.Conn, n int) {
 	if _, err := conn.Write(frames.AppendRequest(nil, &q, nil)); err != nil {
 		b.Fatal(err)
 	}
-	split := wire.Splitter{Max: wire.MaxEventBytes}
+	split := split.Frames{Max: wire.MaxEventBytes}
 	buf := make([]byte, 16<<10)
 	for {
 		k, err := conn.Read(buf)

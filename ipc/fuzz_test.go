@@ -7,6 +7,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/split"
 )
 
 // FuzzClient sends arbitrary bytes, in two pieces, and then ends its side: the server must answer what it can, end
@@ -22,7 +23,7 @@ func FuzzClient(f *testing.F) {
 	h := &forgetful{}
 	l := serve(f, Config{MaxFrameBytes: 4096, MaxPromptBytes: 4096}, h)
 	f.Fuzz(func(t *testing.T, data []byte, cut int) {
-		if wire.Sniff(data, true) == wire.HTTP {
+		if split.Sniff(data, true) == split.HTTP {
 			t.Skip("net/http answers it")
 		}
 		c := dial(t, l)

@@ -22,6 +22,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/sys"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
+	"github.com/uma-serve/uma-serve/ipc/wire/split"
 )
 
 // fixed is a Router that passes every request to one Link, and keeps questions.
@@ -31,8 +32,8 @@ type fixed struct {
 	left int
 }
 
-func (f *fixed) Route(_ *Conn, p wire.Protocol, message []byte, _ bool) (Verdict, *Link) {
-	if _, found, _ := jsontext.Member(message, "type"); found || p != wire.Framed {
+func (f *fixed) Route(_ *Conn, p split.Protocol, message []byte, _ bool) (Verdict, *Link) {
+	if _, found, _ := jsontext.Member(message, "type"); found || p != split.Framed {
 		return Serve, nil
 	}
 	f.mu.Lock()

@@ -15,6 +15,7 @@ import (
 	"github.com/uma-serve/uma-serve/bench/workload"
 	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/split"
 )
 
 // uma asks uma-serve over its socket, each request on a connection that only a later request may reuse: as
@@ -57,7 +58,7 @@ func (u *uma) ask(ctx context.Context, r *workload.Request, messages []workload.
 // framed is a connection that speaks frames, with one request at a time.
 type framed struct {
 	net.Conn
-	split wire.Splitter
+	split split.Frames
 	parse frames.Parser
 	buf   []byte
 	rest  []byte // read, not yet split
@@ -82,7 +83,7 @@ func (u *uma) take(ctx context.Context) (*framed, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the daemon: %w", err)
 	}
-	return &framed{Conn: c, buf: make([]byte, 16<<10), split: wire.Splitter{Max: wire.MaxEventBytes}}, nil
+	return &framed{Conn: c, buf: make([]byte, 16<<10), split: split.Frames{Max: wire.MaxEventBytes}}, nil
 }
 
 // next returns the next event, valid until the next call, and the time it was read.

@@ -16,6 +16,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
+	"github.com/uma-serve/uma-serve/ipc/wire/split"
 )
 
 // The answers to health, info, metrics, kv and why cover all engine processes. Each process is asked over a connection
@@ -28,7 +29,7 @@ const answerWithin = 2 * time.Second
 func (h handler) Admin(client ipc.Client, q *wire.Frame) {
 	c := client.(*ipc.Conn)
 	f, question, peer := h.f, *q, c.Peer()
-	lines := c.Protocol() == wire.Newline
+	lines := c.Protocol() == split.Newline
 	if q.Kind == wire.KindHealth {
 		c.ReplyEvent(wire.ReportEvent(q.Kind, q.ID, mustJSON(f.health())))
 		return
@@ -137,7 +138,7 @@ func exchange(fd int, frame []byte) (json.RawMessage, *wire.Error, error) {
 	if _, err := conn.Write(frame); err != nil {
 		return nil, nil, err
 	}
-	split, parser := wire.Splitter{Max: wire.MaxEventBytes}, frames.Parser{}
+	split, parser := split.Frames{Max: wire.MaxEventBytes}, frames.Parser{}
 	in := make([]byte, 64<<10)
 	for {
 		n, err := conn.Read(in)

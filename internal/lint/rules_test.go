@@ -58,6 +58,8 @@ var rules = []rule{
 	{"ipc/wire/jsontext", nil, "values and their text: what they mean is the message's"},
 	{"ipc/wire/reports", []string{"ipc/wire", "runtime"},
 		"documents about the server, for both sides; who asks, and where the numbers are from, it does not know"},
+	{"ipc/wire/split", []string{"ipc/wire", "ipc/wire/jsontext"},
+		"bytes in, payloads and lines out: what they mean is package wire's"},
 	{"ipc/wire", []string{"runtime", "sampler", "sched/slo"},
 		"frames and their fields; sampler has the ranges of its parameters, sched/slo the targets, runtime the value " +
 			"types of info"},
@@ -83,7 +85,7 @@ var rules = []rule{
 
 	// The daemon and what it is made of.
 	{"ipc", []string{"daemon/shm/connstate", "internal/host/sockpath", "internal/invariants", "ipc/poll",
-		"ipc/ring", "ipc/sockdiag", "ipc/sys", "ipc/tlspipe", "ipc/wire"},
+		"ipc/ring", "ipc/sockdiag", "ipc/sys", "ipc/tlspipe", "ipc/wire", "ipc/wire/split"},
 		"sockets and frames; what a request does is its handler's"},
 	{"ipc/poll", nil, "descriptors and readiness; whose they are, the loop says"},
 	{"ipc/ring", nil, "bytes in order; whose they are, and under which lock, its owner knows"},
@@ -102,7 +104,7 @@ var rules = []rule{
 	{"models/download", []string{"internal/cli/clierr", "internal/host/sandbox", "models/pull"},
 		"processes that download: what becomes of a model is its caller's"},
 	{"models/pull/pulltest", nil, "a server for tests, which must not share the client's code"},
-	{"client", []string{"internal/host/sockpath", "ipc/wire", "ipc/wire/reports"},
+	{"client", []string{"internal/host/sockpath", "ipc/wire", "ipc/wire/reports", "ipc/wire/split"},
 		"public: programs of others import it, so it brings neither the daemon nor the engine along"},
 	{"client/frames", []string{"ipc/wire", "ipc/wire/jsontext", "sampler", "sched/slo"},
 		"frames and events as bytes: who sends them where, its callers know"},
@@ -111,7 +113,7 @@ var rules = []rule{
 	{"mcp", []string{"client", "daemon/toolbox/setup", "internal/cli/buildinfo", "internal/host/sandbox",
 		"internal/portproxy", "ipc/wire", "ipc/wire/reports"},
 		"MCP's SDK in one place: a client of the daemon, and the process between the daemon and a server of tools"},
-	{"client/clienttest", []string{"ipc/wire"}, "a daemon for tests of clients, without the daemon"},
+	{"client/clienttest", []string{"ipc/wire", "ipc/wire/split"}, "a daemon for tests of clients, without the daemon"},
 	{"daemon/api", []string{"ipc/wire", "ipc/wire/reports", "runtime"},
 		"foreign APIs: a translation to the one request; the daemon is behind an interface, and runtime has value " +
 			"types of info"},
@@ -251,7 +253,8 @@ var rules = []rule{
 		"daemon/http", "daemon/page", "daemon/report", "daemon/kept", "daemon/documents", "daemon/devices",
 		"daemon/hosttier", "daemon/kvevents", "daemon/scrapes", "daemon/shm/connstate", "daemon/toolbox",
 		"daemon/toolbox/setup", "daemon/toolturns", "runtime", "daemon/shm/lease", "ipc", "ipc/wire",
-		"ipc/wire/reports", "ipc/wire/jsontext", "metrics", "daemon/api/changes", "daemon/api/lmstudio",
+		"ipc/wire/reports", "ipc/wire/jsontext", "ipc/wire/split", "metrics", "daemon/api/changes",
+		"daemon/api/lmstudio",
 		"models/download", "models/pull", "models/store", "internal/cli/buildinfo", "internal/cli/clierr",
 		"internal/cli/ui", "internal/host/hostmem", "internal/host/sandbox"},
 		"it starts engine processes, and has no engine itself"},
@@ -263,7 +266,7 @@ var rules = []rule{
 	{"sim/blis", []string{"internal/invariants", "sched", "sim", "sim/latency", "sim/workload"},
 		"another simulator's rules, step times and clusters, on this one's clock; nothing of the core"},
 	{"bench", []string{"client", "client/frames", "grammar", "grammar/jsonschema", "internal/cli/buildinfo",
-		"internal/host/hostmem", "internal/testutil/daemonproc", "ipc/wire", "ipc/wire/reports",
+		"internal/host/hostmem", "internal/testutil/daemonproc", "ipc/wire", "ipc/wire/reports", "ipc/wire/split",
 		"kvsnap/snapshot/format", "meridian",
 		"model/gguf/gguffile", "models/heldout", "runtime", "sched", "sim/synthetic", "sim/workload"},
 		"it measures servers from outside"},
@@ -357,7 +360,8 @@ var rules = []rule{
 var pure = []string{"arbiter", "core", "grammar", "grammar/gbnf", "grammar/lark", "grammar/regex", "grammar/jsonschema",
 	"grammar/toolcalls", "model/toolcall",
 	"model/toolcall/stream", "sched", "sched/cost", "sched/price", "sched/slo", "spec", "meridian",
-	"meridian/blocks", "meridian/mrdn", "client/frames", "ipc/wire", "ipc/wire/jsontext", "kvsnap",
+	"meridian/blocks", "meridian/mrdn", "client/frames", "ipc/wire", "ipc/wire/jsontext",
+	"ipc/wire/split", "kvsnap",
 	"kvsnap/snapshot/format",
 	"kvsnap/snapshot/index"}
 

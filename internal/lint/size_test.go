@@ -27,7 +27,6 @@ type allowance struct {
 
 var largePackages = map[string]allowance{
 	"daemon/front": {5750, "one goroutine owns the models, and each message to it is a function here"},
-	"ipc/wire":     {5190, "every field of the protocol, as the server reads it"},
 	"sched":        {7470, "rules that share one list of requests and one prediction of a step"},
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/uma-serve/uma-serve/client/frames"
 	. "github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
+	"github.com/uma-serve/uma-serve/ipc/wire/split"
 	"github.com/uma-serve/uma-serve/sampler"
 	"github.com/uma-serve/uma-serve/sched/slo"
 )
@@ -273,10 +274,10 @@ func TestDocumentedRanges(t *testing.T) {
 	nesting := fmt.Sprintf("%d; %d", jsontext.MaxDepth, jsontext.MaxValues)
 	if text := section(t, "## Limits"); !strings.Contains(text, nesting) ||
 		!strings.Contains(text, fmt.Sprintf("%d bytes", MaxFrameBytes)) ||
-		!strings.Contains(text, fmt.Sprintf("%d ms after", SniffGraceMs)) {
+		!strings.Contains(text, fmt.Sprintf("%d ms after", split.SniffGraceMs)) {
 		t.Error("## Limits has other limits than the code")
 	}
-	for _, m := range HTTPStarts {
+	for _, m := range split.HTTPStarts {
 		if !strings.Contains(section(t, "## Three protocols, one socket"), "`"+m+"`") {
 			t.Errorf("the method %q is not documented", m)
 		}

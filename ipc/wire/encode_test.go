@@ -12,12 +12,13 @@ import (
 	"github.com/uma-serve/uma-serve/client/frames"
 	. "github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
+	"github.com/uma-serve/uma-serve/ipc/wire/split"
 )
 
 // payload checks a frame and returns its payload.
 func payload(t testing.TB, frame []byte) []byte {
 	t.Helper()
-	s := Splitter{Max: MaxEventBytes}
+	s := split.Frames{Max: MaxEventBytes}
 	p, rest, err := s.Next(frame)
 	if err != nil || p == nil || len(rest) != 0 {
 		t.Fatalf("not one frame: %q (%v)", frame, err)

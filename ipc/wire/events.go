@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"unsafe"
 )
 
@@ -73,6 +74,16 @@ func AppendEventLine(dst []byte, ev *Event) []byte {
 		return append(append(dst, ev.Report...), '\n')
 	}
 	return dst
+}
+
+// AppendErrorLine appends an error in the newline protocol: one line.
+func AppendErrorLine(dst []byte, e *Error) []byte {
+	dst = append(append(append(dst, "error: "...), e.Code...), ": "...)
+	dst = append(dst, strings.NewReplacer("\n", " ", "\r", " ").Replace(e.Message)...)
+	if e.RetryAfter > 0 {
+		dst = fmt.Appendf(dst, " (try again in %d ms)", e.RetryAfter.Milliseconds())
+	}
+	return append(dst, '\n')
 }
 
 // EOSEvent returns the event of an eos.

@@ -3,15 +3,13 @@ package wire
 // The tests of both sides of the protocol are outside this package, because package frames imports it. They know this
 // much of its inside.
 var (
-	ValidID    = validID
-	IsInteger  = isInteger
-	HTTPStarts = httpStarts
-	Efforts    = efforts
+	ValidID   = validID
+	IsInteger = isInteger
+	Efforts   = efforts
 )
 
 const (
 	HeaderBytes = headerBytes
-	BufferStep  = bufferStep
 	ImageShut   = imageShut
 )
 
