@@ -96,7 +96,7 @@ func (d *decoder) embedField(key string, v *fastjson.Value) (err error) {
 	case "parse_special":
 		err = d.boolean(key, v, &e.ParseSpecial)
 	case "priority", "service_tier", "metadata":
-		err = fields[fieldIndex[key]].read(d, key, v)
+		err = fields[fieldIndex[key].at].read(d, key, v)
 	case "model":
 		if v.Type() == fastjson.TypeString {
 			e.Model, err = d.modelName(key, v)
@@ -132,7 +132,7 @@ func (d *decoder) inputs(name string, v *fastjson.Value) error {
 		return fmt.Errorf("field %q has %d texts; it must have at most %d", name, len(list), MaxEmbedInputs)
 	}
 	for i, e := range list {
-		if err := d.input(fmt.Sprintf("%s[%d]", name, i), e); err != nil {
+		if err := d.input(entry(name, i), e); err != nil {
 			return err
 		}
 	}

@@ -151,15 +151,21 @@ var samplingFields = []field{
 		return err
 	}}}
 
+// known is one of a field's names.
+type known struct {
+	at   int // of the field, in fields
+	name string
+}
+
 // fieldIndex finds a field by its name or an alias.
-var fieldIndex = func() map[string]int {
-	m := make(map[string]int, 2*len(fields))
+var fieldIndex = func() map[string]known {
+	m := make(map[string]known, 2*len(fields))
 	for i, f := range fields {
 		for _, name := range append([]string{f.name}, f.aliases...) {
 			if _, twice := m[name]; twice {
 				panic("wire: two fields are called " + name)
 			}
-			m[name] = i
+			m[name] = known{i, name}
 		}
 	}
 	return m
@@ -168,7 +174,7 @@ var fieldIndex = func() map[string]int {
 // flag is a field that is true or false.
 func flag(name string, of func(r *Request) *bool) field {
 	return field{name: name, read: func(d *decoder, name string, v *fastjson.Value) error {
-		return d.boolean(name, v, of(&d.req))
+		return d.boolean(name, v, of(d.req))
 	}}
 }
 

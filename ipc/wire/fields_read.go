@@ -21,20 +21,20 @@ func emptyArray(v *fastjson.Value) bool {
 
 // tokens reads an array of token ids, nil when it is empty.
 func (d *decoder) tokens(name string, v *fastjson.Value, limit int) (list []int32, err error) {
-	must := fmt.Sprintf("an array of up to %d token ids", limit)
+	must := func() string { return fmt.Sprintf("an array of up to %d token ids", limit) }
 	a, aerr := v.Array()
 	if aerr != nil {
-		return nil, wrongType(name, v, must)
+		return nil, wrongType(name, v, must())
 	}
 	if len(a) > limit {
-		return nil, fmt.Errorf("field %q has %d entries; it must be %s", name, len(a), must)
+		return nil, fmt.Errorf("field %q has %d entries; it must be %s", name, len(a), must())
 	}
 	for i, e := range a {
 		if n, err := e.Int64(); err == nil && n >= 0 && n <= math.MaxInt32 { // all of a prompt: they are many
 			list = append(list, int32(n))
 			continue
 		}
-		n, err := d.integer(fmt.Sprintf("%s[%d]", name, i), e, 0, math.MaxInt32)
+		n, err := d.integer(entry(name, i), e, 0, math.MaxInt32)
 		if err != nil {
 			return nil, err
 		}
@@ -63,16 +63,16 @@ func (d *decoder) texts(name string, v *fastjson.Value, limit, size int, single 
 	}
 	texts := []string{}
 	for i, e := range list {
-		entry := name
+		at := name
 		if v.Type() == fastjson.TypeArray {
-			entry = fmt.Sprintf("%s[%d]", name, i)
+			at = entry(name, i)
 		}
-		s, err := d.str(entry, e)
+		s, err := d.str(at, e)
 		if err != nil {
 			return nil, err
 		}
 		if len(s) > size {
-			return nil, fmt.Errorf("field %q has %d bytes; it must have 1…%d", entry, len(s), size)
+			return nil, fmt.Errorf("field %q has %d bytes; it must have 1…%d", at, len(s), size)
 		}
 		if s != "" {
 			texts = append(texts, s)
@@ -228,25 +228,25 @@ func readLogitBias(d *decoder, name string, v *fastjson.Value) error {
 			break
 		}
 		for i, pair := range a {
-			entry := fmt.Sprintf("%s[%d]", name, i)
+			at := entry(name, i)
 			two, aerr := pair.Array()
 			if aerr != nil {
-				return wrongType(entry, pair, "a pair [token id, bias]")
+				return wrongType(at, pair, "a pair [token id, bias]")
 			}
 			if len(two) != 2 {
-				return fmt.Errorf("field %q has %d entries; it must be a pair [token id, bias]", entry, len(two))
+				return fmt.Errorf("field %q has %d entries; it must be a pair [token id, bias]", at, len(two))
 			}
 			if two[0].Type() == fastjson.TypeString { // also of digits
 				text, _ := two[0].StringBytes()
-				if err := addText(entry+"[0]", text, two[1]); err != nil {
+				if err := addText(at+"[0]", text, two[1]); err != nil {
 					return err
 				}
 				continue
 			}
 			if two[0].Type() != fastjson.TypeNumber {
-				return wrongType(entry+"[0]", two[0], idMust+", or a text")
+				return wrongType(at+"[0]", two[0], idMust+", or a text")
 			}
-			id, ierr := d.integer(entry+"[0]", two[0], 0, math.MaxInt32)
+			id, ierr := d.integer(at+"[0]", two[0], 0, math.MaxInt32)
 			if ierr != nil {
 				return ierr
 			}

@@ -192,12 +192,12 @@ func readChoice(d *decoder, name string, v *fastjson.Value) error {
 	}
 	f := Format{Kind: FormatChoice}
 	for i, e := range list {
-		s, err := d.str(fmt.Sprintf("%s[%d]", name, i), e)
+		s, err := d.str(entry(name, i), e)
 		if err != nil {
 			return err
 		}
 		if s == "" {
-			return fmt.Errorf("field %q is empty; %q must be %s", fmt.Sprintf("%s[%d]", name, i), name, must)
+			return fmt.Errorf("field %q is empty; %q must be %s", entry(name, i), name, must)
 		}
 		f.Choices = append(f.Choices, s)
 	}

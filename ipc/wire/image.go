@@ -74,7 +74,7 @@ func imageList(name string, v *fastjson.Value) (text string, err error) {
 	for i, e := range list {
 		data, err := e.StringBytes()
 		if err != nil {
-			return "", wrongType(fmt.Sprintf("%s[%d]", name, i), e, "a base64 text")
+			return "", wrongType(entry(name, i), e, "a base64 text")
 		}
 		text += ImagePart("images", string(data))
 	}

@@ -78,21 +78,23 @@ func (d *decoder) question(key string, v *fastjson.Value) (err error) {
 
 // name reads an id or a name: a string or an integer, as clients write ids.
 func (d *decoder) name(key string, v *fastjson.Value, limit int) (string, error) {
-	must := fmt.Sprintf("a string of 1…%d bytes without control characters, or an integer", limit)
+	must := func() string {
+		return fmt.Sprintf("a string of 1…%d bytes without control characters, or an integer", limit)
+	}
 	switch v.Type() {
 	case fastjson.TypeNumber:
 		if s := []byte(d.p.json.Number(v)); isInteger(s) && validID(s) {
 			return string(s), nil
 		}
-		return "", outOfRange(key, d.p.json.Number(v), must)
+		return "", outOfRange(key, d.p.json.Number(v), must())
 	case fastjson.TypeString:
 		s, _ := v.StringBytes()
 		if !validID(s) {
-			return "", fmt.Errorf("field %q has %d bytes, %s; it must be %s", key, len(s), quoted(s), must)
+			return "", fmt.Errorf("field %q has %d bytes, %s; it must be %s", key, len(s), quoted(s), must())
 		}
 		return string(s), nil
 	}
-	return "", wrongType(key, v, must)
+	return "", wrongType(key, v, must())
 }
 
 // finishQuestion checks the constraints between the fields of a question.

@@ -43,24 +43,24 @@ func readLoRA(d *decoder, name string, v *fastjson.Value) error {
 	}
 	d.req.LoRA = make([]LoRA, len(list))
 	for i, e := range list {
-		entry := fmt.Sprintf("%s[%d]", name, i)
+		at := entry(name, i)
 		obj, err := e.Object()
 		if err != nil {
-			return wrongType(entry, e, `an object {"id": 0, "scale": 1}`)
+			return wrongType(at, e, `an object {"id": 0, "scale": 1}`)
 		}
 		l := LoRA{ID: -1}
 		for _, key := range []string{"id", "scale"} {
 			v := obj.Get(key)
 			if v == nil {
-				return fmt.Errorf("field %q has no %q", entry, key)
+				return fmt.Errorf("field %q has no %q", at, key)
 			}
 			if key == "id" {
-				id, err := d.integer(entry+".id", v, 0, 1<<16)
+				id, err := d.integer(at+".id", v, 0, 1<<16)
 				if err != nil {
 					return err
 				}
 				l.ID = int(id)
-			} else if err := d.float(entry+".scale", v, -MaxLoRAScale, MaxLoRAScale, &l.Scale); err != nil {
+			} else if err := d.float(at+".scale", v, -MaxLoRAScale, MaxLoRAScale, &l.Scale); err != nil {
 				return err
 			}
 		}
@@ -76,7 +76,7 @@ func ParseLoRA(text []byte) ([]LoRA, error) {
 	if bad != "" {
 		return nil, &RequestError{Code: InvalidJSON, Message: bad}
 	}
-	d := decoder{p: &p, payload: text}
+	d := decoder{p: &p, payload: text, req: new(Request)}
 	if err := readLoRA(&d, "lora", root); err != nil {
 		return nil, &RequestError{Code: BadRequest, Message: err.Error()}
 	}

@@ -47,6 +47,7 @@ type Parser struct {
 	Left *Strays
 
 	json jsontext.Parser
+	d    decoder // of the Parse that runs; between two it keeps memory alone
 }
 
 // scannedID returns the id of a message that could not be parsed, if the scanner has found a valid one.
@@ -77,7 +78,9 @@ func Parse(p *Parser, payload []byte, def *Request) (Frame, error) {
 		return Frame{}, &RequestError{Code: BadRequest, Message: "the message is " + jsontext.TypeName(root) +
 			"; it must be a JSON object"}
 	}
-	d := decoder{p: p, payload: payload, req: *def, embed: DefaultEmbed()}
+	d := p.decoder(payload)
+	defer d.release()
+	*d.req = *def
 	err := d.fields(root)
 	if err == nil {
 		err = d.finish()
@@ -95,9 +98,9 @@ func Parse(p *Parser, payload []byte, def *Request) (Frame, error) {
 	f := Frame{Kind: d.kind, ID: d.req.ID, Why: d.why, KV: d.kv}
 	switch d.kind {
 	case KindRequest:
-		f.Request = &d.req
+		f.Request = d.req
 	case KindEmbed:
-		e := d.embed // not the decoder, which is much larger
+		e := d.embed
 		f.Embed = &e
 	}
 	return f, nil
@@ -107,7 +110,7 @@ func Parse(p *Parser, payload []byte, def *Request) (Frame, error) {
 type decoder struct {
 	p       *Parser
 	payload []byte
-	req     Request
+	req     *Request
 	kind    Kind
 	code    Code // of the error, when it is not BadRequest
 	given   []given
@@ -134,17 +137,30 @@ type decoder struct {
 	asked []string // fields of a question so far
 }
 
+// decoder returns the decoder of one Parse.
+func (p *Parser) decoder(payload []byte) *decoder {
+	d := &p.d
+	d.p, d.payload, d.req, d.embed = p, payload, new(Request), DefaultEmbed()
+	return d
+}
+
+// release drops everything but the memory for given.
+func (d *decoder) release() {
+	clear(d.given)
+	*d = decoder{given: d.given[:0]}
+}
+
 // given is a field that was read, with the name that the client used.
 type given struct {
 	field int
-	key   string
+	key   string // one of the field's names
 	value *fastjson.Value
 }
 
 // again records that field i was read under key, and compares it with an earlier occurrence under one of its names: the
 // same name twice or a different value is an error, the same value under another name is skipped. Ignored fields are
 // skipped too.
-func (d *decoder) again(i int, key []byte, v *fastjson.Value) (skip bool, err error) {
+func (d *decoder) again(i int, key string, v *fastjson.Value) (skip bool, err error) {
 	f := &fields[i]
 	for _, g := range d.given {
 		if g.field != i {
@@ -152,7 +168,7 @@ func (d *decoder) again(i int, key []byte, v *fastjson.Value) (skip bool, err er
 		}
 		a, b := string(g.value.MarshalTo(nil)), string(v.MarshalTo(nil))
 		switch {
-		case g.key == string(key):
+		case g.key == key:
 			return false, fmt.Errorf("field %q is given twice", key)
 		case a == b || v.Type() == fastjson.TypeNumber && sameNumber(a, b):
 			return true, nil
@@ -160,7 +176,7 @@ func (d *decoder) again(i int, key []byte, v *fastjson.Value) (skip bool, err er
 		return false, fmt.Errorf("fields %q and %q are the same field and hold different values; send one of them",
 			g.key, key)
 	}
-	d.given = append(d.given, given{i, string(key), v})
+	d.given = append(d.given, given{i, key, v})
 	return f.read == nil && !f.refused, nil
 }
 
@@ -184,7 +200,7 @@ func (d *decoder) fields(root *fastjson.Value) error {
 		if v.Type() == fastjson.TypeNull {
 			return
 		}
-		i, known := fieldIndex[string(key)]
+		known, ok := fieldIndex[string(key)]
 		switch {
 		case d.kind != KindRequest && string(key) != "id":
 			switch d.kind {
@@ -198,24 +214,24 @@ func (d *decoder) fields(root *fastjson.Value) error {
 			return
 		case string(key) == "event" || string(key) == "type":
 			return
-		case !known && d.p.Left != nil:
+		case !ok && d.p.Left != nil:
 			d.p.Left.AddField("", string(key))
 			return
-		case !known:
+		case !ok:
 			err = unknown(key)
 			return
 		}
-		if nested := requestShape.Inner[string(key)]; nested != nil && d.p.Left != nil {
-			nested.strays(v, string(key), d.p.Left)
+		if d.p.Left != nil && requestShape.Inner[known.name] != nil {
+			requestShape.Inner[known.name].strays(v, known.name, d.p.Left)
 		}
 		var skip bool
-		f := &fields[i]
-		switch skip, err = d.again(i, key, v); {
+		f := &fields[known.at]
+		switch skip, err = d.again(known.at, known.name, v); {
 		case err != nil || skip:
 		case f.refused:
-			err = f.refusal(d, string(key), v)
+			err = f.refusal(d, known.name, v)
 		default:
-			err = f.read(d, string(key), v)
+			err = f.read(d, known.name, v)
 		}
 	})
 	return err
@@ -251,7 +267,7 @@ func allowedKinds(name string) string {
 
 // finish checks the constraints between fields.
 func (d *decoder) finish() error {
-	r := &d.req
+	r := d.req
 	switch {
 	case r.ID == "" && (d.kind <= KindEndThink || d.kind == KindEmbed):
 		return fmt.Errorf("field %q is missing; it must be a string of 1…%d bytes or an integer", "id", MaxIDBytes)
@@ -300,7 +316,7 @@ func (d *decoder) finish() error {
 // finishTurn checks the end of the conversation: its last message, and whether the answer continues it. The parts of an
 // assistant's message that the answer continues are joined by empty lines, as llama-server does.
 func (d *decoder) finishTurn() error {
-	r := &d.req
+	r := d.req
 	if d.messages && r.Continue != ContinueOff {
 		if last := &r.Messages[len(r.Messages)-1]; last.Role == "assistant" && len(d.joints) > 0 {
 			var text strings.Builder

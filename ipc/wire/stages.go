@@ -78,13 +78,13 @@ func readSamplers(d *decoder, name string, v *fastjson.Value) error {
 		}
 	case fastjson.TypeArray:
 		list, _ := v.Array()
-		for at, e := range list {
-			entry := fmt.Sprintf("%s[%d]", name, at)
+		for i, e := range list {
+			at := entry(name, i)
 			text, err := e.StringBytes()
 			if err != nil {
-				return wrongType(entry, e, must)
+				return wrongType(at, e, must)
 			}
-			if err := stage(entry, text, func(i int) bool {
+			if err := stage(at, text, func(i int) bool {
 				return string(text) == stages[i].name || string(text) == "typical_p" && stages[i].name == "typ_p"
 			}); err != nil {
 				return err

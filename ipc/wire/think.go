@@ -425,17 +425,17 @@ func (d *decoder) members(
 
 // word reads one of words and returns which.
 func (d *decoder) word(name string, v *fastjson.Value, words []string) (int, error) {
-	must := fmt.Sprintf("one of %q", words)
+	must := func() string { return fmt.Sprintf("one of %q", words) }
 	s, err := v.StringBytes()
 	if err != nil {
-		return 0, wrongType(name, v, must)
+		return 0, wrongType(name, v, must())
 	}
 	for i, w := range words {
 		if w == string(s) {
 			return i, nil
 		}
 	}
-	return 0, fmt.Errorf("field %q is %s; it must be %s", name, quoted(s), must)
+	return 0, fmt.Errorf("field %q is %s; it must be %s", name, quoted(s), must())
 }
 
 // finishThink checks the constraints between the fields about thinking.

@@ -13,13 +13,13 @@ import (
 
 // float reads a number of lo…hi, as the float32 nearest to what was written.
 func (d *decoder) float(name string, v *fastjson.Value, lo, hi float64, dst *float32) error {
-	must := fmt.Sprintf("a number of %g…%g", lo, hi)
+	must := func() string { return fmt.Sprintf("a number of %g…%g", lo, hi) }
 	if v.Type() != fastjson.TypeNumber {
-		return wrongType(name, v, must)
+		return wrongType(name, v, must())
 	}
 	f, err := strconv.ParseFloat(d.p.json.Number(v), 32)
 	if err != nil || f < float64(float32(lo)) || f > float64(float32(hi)) {
-		return outOfRange(name, d.p.json.Number(v), must)
+		return outOfRange(name, d.p.json.Number(v), must())
 	}
 	*dst = float32(f)
 	return nil
@@ -27,9 +27,9 @@ func (d *decoder) float(name string, v *fastjson.Value, lo, hi float64, dst *flo
 
 // integer reads an integer of lo…hi. 100.0 and 1e2 are integers too: some languages write every number so.
 func (d *decoder) integer(name string, v *fastjson.Value, lo, hi int64) (int64, error) {
-	must := fmt.Sprintf("an integer of %d…%d", lo, hi)
+	must := func() string { return fmt.Sprintf("an integer of %d…%d", lo, hi) }
 	if v.Type() != fastjson.TypeNumber {
-		return 0, wrongType(name, v, must)
+		return 0, wrongType(name, v, must())
 	}
 	s := d.p.json.Number(v)
 	n, err := strconv.ParseInt(s, 10, 64)
@@ -37,11 +37,11 @@ func (d *decoder) integer(name string, v *fastjson.Value, lo, hi int64) (int64, 
 		f, ferr := strconv.ParseFloat(s, 64)
 		n = int64(f)
 		if ferr != nil || f < -1<<53 || f > 1<<53 || float64(n) != f {
-			return 0, outOfRange(name, s, must)
+			return 0, outOfRange(name, s, must())
 		}
 	}
 	if n < lo || n > hi {
-		return 0, outOfRange(name, s, must)
+		return 0, outOfRange(name, s, must())
 	}
 	return n, nil
 }
@@ -54,13 +54,13 @@ func (d *decoder) count(name string, v *fastjson.Value, lo, hi int) (int, error)
 
 // milliseconds reads a time of 0…MaxSLOMs, to the microsecond.
 func (d *decoder) milliseconds(name string, v *fastjson.Value) (time.Duration, error) {
-	must := fmt.Sprintf("a number of 0…%d milliseconds (0 = none)", MaxSLOMs)
+	must := func() string { return fmt.Sprintf("a number of 0…%d milliseconds (0 = none)", MaxSLOMs) }
 	if v.Type() != fastjson.TypeNumber {
-		return 0, wrongType(name, v, must)
+		return 0, wrongType(name, v, must())
 	}
 	ms, err := strconv.ParseFloat(d.p.json.Number(v), 64)
 	if err != nil || ms < 0 || ms > MaxSLOMs {
-		return 0, outOfRange(name, d.p.json.Number(v), must)
+		return 0, outOfRange(name, d.p.json.Number(v), must())
 	}
 	return jsontext.FromMs(ms), nil
 }
@@ -82,6 +82,9 @@ func (d *decoder) str(name string, v *fastjson.Value) (string, error) {
 	}
 	return string(b), nil
 }
+
+// entry returns the name of an element of an array, for errors.
+func entry(name string, i int) string { return name + "[" + strconv.Itoa(i) + "]" }
 
 func wrongType(name string, v *fastjson.Value, must string) error {
 	return fmt.Errorf("field %q is %s; it must be %s", name, jsontext.TypeName(v), must)
