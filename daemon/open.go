@@ -112,12 +112,12 @@ func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) 
 	display := opening.NewProgress(path, s.log)
 	defer display.Finish()
 	o := opening.EngineOptions(&cfg, path)
-	o.Progress = func(f float32) bool {
+	o.Progress = opening.ReadWeights(&cfg, path, func(f float32) bool {
 		s.about.Read(f)
 		s.parts.engine.loading(f)
 		display.Set(f)
 		return !quit.Load()
-	}
+	}, s.log)
 	eng, err := open(o)
 	if err != nil {
 		draft.Close()

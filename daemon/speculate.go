@@ -41,7 +41,7 @@ func (s *Server) openDraft(cfg *config.Config, open Opener, quit *atomic.Bool) (
 		return nil, err
 	}
 	o := opening.DraftOptions(cfg)
-	o.Progress = func(float32) bool { return !quit.Load() }
+	o.Progress = opening.ReadWeights(cfg, cfg.DraftModel, func(float32) bool { return !quit.Load() }, s.log)
 	return drafts.Open(open, o, s.log)
 }
 

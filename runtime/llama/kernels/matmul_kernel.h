@@ -148,13 +148,18 @@ template <class F, int N> struct tally {
     }
 };
 
-// fetch brings in the part of next that is due with block b of a strip, into the second-level cache: in the first level
-// two strips displace each other (Q6_K with 16 rows took three times as long). Block by block, because the processor drops
-// what it is asked for while its buffers are full.
-template <class F> INLINE void fetch(const char * next, int64_t b) {
-    constexpr int64_t PART = LANES * F::BYTES * 32 / F::VALUES;
-    for (int64_t i = (b * PART + 63) & ~63; i < (b + 1) * PART; i += 64) {
-        __builtin_prefetch(next + i, 0, 2);
+// coming is the weights that come in while some rows pass a strip: each block brings in SHARE bytes of them.
+struct coming {
+    const char * at; // null: none
+    int64_t      share;
+};
+
+// fetch brings in what is due with block b of a strip, into the second-level cache: in the first level two strips displace
+// each other (Q6_K with 16 rows took three times as long). Block by block, because the processor drops what it is asked
+// for while its buffers are full.
+INLINE void fetch(coming next, int64_t b) {
+    for (int64_t i = (b * next.share + 63) & ~63; i < (b + 1) * next.share; i += 64) {
+        __builtin_prefetch(next.at + i, 0, 2);
     }
 }
 
@@ -188,8 +193,8 @@ template <class F> INLINE void set_whole(kept<F> & u, const super & whole) {
 }
 
 // few multiplies a whole strip with N rows, those from row on: the weights go from memory through registers. With KEEP they
-// stay in j.strip as well. next may be null.
-template <class F, int N, bool KEEP> void few(const uma_job & j, int64_t s, int64_t row, const char * next) {
+// stay in j.strip as well.
+template <class F, int N, bool KEEP> void few(const uma_job & j, int64_t s, int64_t row, coming next) {
     constexpr int          BLOCKS = F::VALUES / 32;
     const char *           w      = j.w + s * LANES * j.w_row;
     const activations<N> * x      = (const activations<N> *) (j.rows + row * (j.k / 32) * ACTIVATIONS);
@@ -199,8 +204,8 @@ template <class F, int N, bool KEEP> void few(const uma_job & j, int64_t s, int6
     for (int64_t b = 0; b < j.k / F::VALUES; b++, x += BLOCKS) {
         super whole;
         F::unpack(at<true>{w + b * F::BYTES, j.w_row, LANES}, whole, [&](int i, const vi * q, vf scale, vf other) INLINE_LAMBDA {
-            if (next) {
-                fetch<F>(next, b * BLOCKS + i);
+            if (next.at) {
+                fetch(next, b * BLOCKS + i);
             }
             if constexpr (KEEP) {
                 set<F>(keep[b].block[i], q, scale, other);
@@ -260,7 +265,7 @@ template <class F> struct lanes {
 // not the writing of what is unpacked; if there are more the first one keeps it for the others, and Whole multiplies those
 // that are whole.
 template <class F, class Whole> void quantised(const uma_job & j, const uma_piece & p) {
-    using few_fn  = void (*)(const uma_job &, int64_t, int64_t, const char *);
+    using few_fn  = void (*)(const uma_job &, int64_t, int64_t, coming);
     using more_fn = void (*)(const uma_job &, int64_t, int, int64_t);
 #define UMA_EACH(f) {nullptr, f(1), f(2), f(3), f(4), f(5), f(6), f(7), f(8)}
 #define UMA_FEW(n) few<F, n <= ROWS ? n : ROWS, false>
@@ -274,6 +279,9 @@ template <class F, class Whole> void quantised(const uma_job & j, const uma_piec
     if (whole) {
         Whole::begin();
     }
+    // Groups that unpack the strip one after the other share the next one, or memory would rest after the first of them.
+    constexpr int64_t PART   = LANES * F::BYTES * 32 / F::VALUES;
+    const int64_t     groups = many ? 1 : (j.n + ROWS - 1) / ROWS, share = (PART + groups - 1) / groups;
     for (int64_t s = p.from; s < p.to; s++) {
         const int    rows = j.m - s * LANES < LANES ? (int) (j.m - s * LANES) : LANES;
         const char * next = ahead(j, p, s, LANES, 24 << 10);
@@ -281,12 +289,13 @@ template <class F, class Whole> void quantised(const uma_job & j, const uma_piec
         if (rows < LANES) {
             keep_rest<F>(j, s, rows);
         } else if (keep) {
-            few<F, ROWS, true>(j, s, 0, next);
+            few<F, ROWS, true>(j, s, 0, {next, PART});
         }
         for (int64_t i = keep && rows == LANES ? ROWS : 0; i < j.n; i += ROWS) {
             const int64_t n = j.n - i < ROWS ? j.n - i : ROWS;
             if (!keep) {
-                few_of[n](j, s, i, i == 0 ? next : nullptr);
+                const char * from = next ? next + i / ROWS * share * (j.k / 32) : nullptr;
+                few_of[n](j, s, i, {from, share});
             } else if (whole && n == ROWS) {
                 Whole::more(j, s, rows, i);
             } else {

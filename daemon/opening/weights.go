@@ -1,0 +1,46 @@
+package opening
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/internal/host/hostmem"
+	"github.com/uma-serve/uma-serve/internal/host/hugefile"
+	"github.com/uma-serve/uma-serve/runtime"
+)
+
+// readShare is the share of a load's progress that reading the files has; the engine's is the rest. What the engine
+// maps is in memory then.
+const readShare = 0.9
+
+// ReadWeights reads the files of the model at path, in huge pages where the machine has them, before the engine maps
+// them: each step reads them all. It returns what receives the engine's progress. Where weights are not computed on
+// from where they are mapped, because they go to a device or are copied, it does nothing.
+func ReadWeights(c *config.Config, path string, progress runtime.Progress, log *slog.Logger) runtime.Progress {
+	if c.NoMMap || c.OnDevice() {
+		return progress
+	}
+	began := time.Now()
+	files := ModelFiles(path)
+	var all hugefile.Pages
+	for i, file := range files {
+		p, err := hugefile.Read(file, hostmem.Read().Available, hugefile.Options{
+			Limit: hugefile.Limit - time.Since(began),
+			Progress: func(share float32) bool {
+				return progress(readShare * (float32(i) + share) / float32(len(files)))
+			},
+		})
+		if err != nil {
+			log.Debug("the weights are mapped as they lie", "file", file, "error", err)
+			return progress
+		}
+		all.File, all.Huge, all.Again = all.File+p.File, all.Huge+p.Huge, all.Again+p.Again
+	}
+	if all.File < hugefile.Smallest {
+		return progress
+	}
+	log.Info("weights", "bytes", all.File, "in_huge_pages", all.Huge, "read_again", all.Again,
+		"took", time.Since(began).Round(time.Millisecond))
+	return func(share float32) bool { return progress(readShare + (1-readShare)*share) }
+}
