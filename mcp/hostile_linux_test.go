@@ -362,8 +362,8 @@ func TestHostileServers(t *testing.T) {
 	} {
 		t.Run(c.kind, func(t *testing.T) {
 			t.Parallel()
-			// Both processors compute for ten seconds until the limit of bytes is reached, and raced ones for longer than
-			// there is to start.
+			// Both processors compute for ten seconds until the limit of bytes is reached, and raced programs for
+			// longer than there is to start.
 			if c.kind == "endless-notices" && (race.Enabled || testing.Short()) {
 				c.change = shortStart
 			}

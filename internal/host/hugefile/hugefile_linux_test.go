@@ -101,8 +101,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestReadLeavesAlone: small files, those larger than the memory or mapped by another, and those that are not to be read
-// again stay in their pages.
+// TestReadLeavesAlone: small files, those larger than the memory or mapped by another, and those that are not to be
+// read again stay in their pages.
 func TestReadLeavesAlone(t *testing.T) {
 	always := Options{Limit: time.Minute}
 	small := written(t, 1<<20)
