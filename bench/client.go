@@ -4,17 +4,19 @@ import (
 	"fmt"
 	"net"
 
+	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/split"
 )
 
 // conn is a client connection with one read buffer, as a small program would have.
 type conn struct {
 	net.Conn
-	split wire.Splitter
+	split split.Frames
 	buf   []byte
 	rest  []byte // received, not yet split
 	out   []byte
-	p     wire.Parser
+	p     frames.Parser
 	ev    wire.Event
 }
 
@@ -26,11 +28,11 @@ func dial(socket string) (*conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the daemon: %w", err)
 	}
-	return &conn{Conn: c, buf: make([]byte, 16<<10), split: wire.Splitter{Max: wire.MaxEventBytes}}, nil
+	return &conn{Conn: c, buf: make([]byte, 16<<10), split: split.Frames{Max: wire.MaxEventBytes}}, nil
 }
 
 func (c *conn) send(r *wire.Request) error {
-	c.out = wire.AppendRequest(c.out[:0], r, &defaults)
+	c.out = frames.AppendRequest(c.out[:0], r, &defaults)
 	_, err := c.Write(c.out)
 	return err
 }

@@ -10,7 +10,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/split"
 )
 
 // RunClient does a job with one thread on epoll. The engine computes on every core of the machine, so everything that
@@ -25,7 +27,7 @@ func RunClient(j ClientJob) ([][]int64, error) {
 	defer unix.Close(ep)
 	type conn struct {
 		fd    int
-		split wire.Splitter
+		split split.Frames
 	}
 	conns := make([]conn, min(max(j.Connections, 1), j.Streams))
 	for i := range conns {
@@ -56,7 +58,7 @@ func RunClient(j ClientJob) ([][]int64, error) {
 			req.Prompt = prompt(i, j.Round, j.Prompt)
 		}
 		req.Sampling.Temperature, req.Sampling.IgnoreEOS = 0, true
-		if _, err := unix.Write(conns[i%len(conns)].fd, wire.AppendRequest(nil, &req, &defaults)); err != nil {
+		if _, err := unix.Write(conns[i%len(conns)].fd, frames.AppendRequest(nil, &req, &defaults)); err != nil {
 			return nil, err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/bench/soak"
 	uma "github.com/uma-serve/uma-serve/client"
+	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -125,7 +126,7 @@ func spelled(calls []wire.ToolCall) string {
 func (r *soakRun) check(q *wire.Request, got string) {
 	plain := *q
 	plain.ID = ""
-	key := string(wire.AppendRequest(nil, &plain, &defaults))
+	key := string(frames.AppendRequest(nil, &plain, &defaults))
 	r.mu.Lock()
 	want, known := r.want[key]
 	if !known {

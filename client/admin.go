@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
@@ -43,11 +44,11 @@ func (c *Client) Ask(ctx context.Context, q Question) (Report, error) {
 	s, err := c.start(ctx, "", func(dst []byte, id string) []byte {
 		switch q.Kind {
 		case wire.KindWhy:
-			return wire.AppendWhyQuestion(dst, id, &q.Why)
+			return frames.AppendWhyQuestion(dst, id, &q.Why)
 		case wire.KindKV:
-			return wire.AppendKVQuestion(dst, id, &q.KV)
+			return frames.AppendKVQuestion(dst, id, &q.KV)
 		}
-		return wire.AppendAdmin(dst, q.Kind, id)
+		return frames.AppendAdmin(dst, q.Kind, id)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", q.Kind, err)

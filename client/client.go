@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/internal/host/sockpath"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -167,7 +168,7 @@ func (c *Client) Stream(ctx context.Context, r *wire.Request) (*Stream, error) {
 	s, err := c.start(ctx, r.ID, func(dst []byte, id string) []byte {
 		req := *r
 		req.ID = id
-		return wire.AppendRequest(dst, &req, &serverDefaults)
+		return frames.AppendRequest(dst, &req, &serverDefaults)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("request: %w", err)
@@ -254,7 +255,7 @@ func (c *Client) lastWords() error {
 	default:
 		return ErrClosed
 	}
-	var p wire.Parser
+	var p frames.Parser
 	var ev wire.Event
 	for {
 		frame, err := c.in.next()
@@ -273,11 +274,11 @@ func (c *Client) lastWords() error {
 // EndThink asks the daemon to end the thinking of request id and to begin the answer. The daemon ignores it for a
 // request that no longer thinks or is not in flight.
 func (c *Client) EndThink(ctx context.Context, id string) error {
-	return c.send(ctx, func(dst []byte) []byte { return wire.AppendEndThink(dst, id) })
+	return c.send(ctx, func(dst []byte) []byte { return frames.AppendEndThink(dst, id) })
 }
 
 // Cancel asks the daemon to end request id; its stream then ends with the reason wire.Cancelled. An id that is not in
 // flight is no error: the answer may have ended a moment ago.
 func (c *Client) Cancel(ctx context.Context, id string) error {
-	return c.send(ctx, func(dst []byte) []byte { return wire.AppendCancel(dst, id) })
+	return c.send(ctx, func(dst []byte) []byte { return frames.AppendCancel(dst, id) })
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -95,7 +96,7 @@ func (c *Client) StreamEmbeddings(ctx context.Context, r *EmbedRequest) (*Stream
 	s, err := c.start(ctx, r.ID, func(dst []byte, id string) []byte {
 		req := *r
 		req.ID, req.Base64 = id, true
-		return wire.AppendEmbed(dst, &req)
+		return frames.AppendEmbed(dst, &req)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("embed: %w", err)

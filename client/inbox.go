@@ -4,6 +4,7 @@ import (
 	"io"
 
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/split"
 )
 
 // readBytes is the size of a Client's read buffer: some hundred token events.
@@ -11,7 +12,7 @@ const readBytes = 16 << 10
 
 // inbox cuts what the socket delivers into frames.
 type inbox struct {
-	split wire.Splitter
+	split split.Frames
 	buf   []byte
 	rest  []byte // the part of buf that is read and not yet cut
 }

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -22,11 +23,11 @@ type Stream struct {
 	unhook func() bool   // removes interrupt from ctx
 	wake   chan struct{} // holds a token when s has to look again: pending bytes, an interrupt, a broken connection
 
-	parser wire.Parser // owned by the goroutine in Next
-	ev     wire.Event  // the event that Next returned last; its slices point into parser
-	frame  []byte      // the pending frame that is being parsed
-	end    error       // the error of every further Next; nil while the answer runs
-	whole  bool        // ev is the end event
+	parser frames.Parser // owned by the goroutine in Next
+	ev     wire.Event    // the event that Next returned last; its slices point into parser
+	frame  []byte        // the pending frame that is being parsed
+	end    error         // the error of every further Next; nil while the answer runs
+	whole  bool          // ev is the end event
 
 	// Guarded by c.mu.
 	pending   []byte // frames another stream's goroutine read for this one: length (4 bytes), payload

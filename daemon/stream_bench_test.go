@@ -14,8 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/split"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
@@ -100,10 +102,10 @@ func startBench(b *testing.B, open func(runtime.Options) runtime.Engine) (s *Ser
 func framedTokens(b *testing.B, conn net.Conn, n int) {
 	q := wire.DefaultRequest()
 	q.ID, q.Prompt, q.MaxTokens, q.Sampling.IgnoreEOS, q.NoProgress = "a", "count", n, true, true
-	if _, err := conn.Write(wire.AppendRequest(nil, &q, nil)); err != nil {
+	if _, err := conn.Write(frames.AppendRequest(nil, &q, nil)); err != nil {
 		b.Fatal(err)
 	}
-	split := wire.Splitter{Max: wire.MaxEventBytes}
+	split := split.Frames{Max: wire.MaxEventBytes}
 	buf := make([]byte, 16<<10)
 	for {
 		k, err := conn.Read(buf)

@@ -11,6 +11,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/poll"
 	"github.com/uma-serve/uma-serve/ipc/sys"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/split"
 )
 
 // Refusal is the reason for which a connection was refused; its String is a metric label.
@@ -132,7 +133,7 @@ func (l *Loop) refuseLater(c *Conn, why Refusal) {
 	if l.refusing > maxRefusing {
 		l.read(c) // the bytes that have arrived may show the protocol
 		if !c.ending() {
-			l.refuse(c, wire.Framed)
+			l.refuse(c, split.Framed)
 		}
 		if !c.gone {
 			l.close(c, ByServer)
@@ -172,7 +173,7 @@ func (l *Loop) displace(s session) {
 func (l *Loop) turnAway(c *Conn, why Refusal) {
 	c.refusal = why
 	l.refusing++
-	if c.protocol == wire.Unknown {
+	if c.protocol == split.Unknown {
 		l.deadline(c, l.now+refuseAfter)
 		return
 	}
@@ -291,7 +292,7 @@ func (l *Loop) refusalError(c *Conn) wire.Error {
 			"user ids above %d are reserved for the owners of API keys (--api-keys), and yours is %d", l.cfg.MaxUID,
 			c.peer.UID)}
 	}
-	if c.protocol != wire.Unknown {
+	if c.protocol != split.Unknown {
 		return DisplacedError(l.cfg.MaxSessions)
 	}
 	return wire.Error{Code: wire.SessionLimit, RetryAfter: time.Second, Message: fmt.Sprintf(
@@ -300,16 +301,16 @@ func (l *Loop) refusalError(c *Conn) wire.Error {
 }
 
 // refuse answers c in protocol p with its error, and closes it.
-func (l *Loop) refuse(c *Conn, p wire.Protocol) {
+func (l *Loop) refuse(c *Conn, p split.Protocol) {
 	c.due = 0
 	e := l.refusalError(c)
 	if c.peer.TCP() {
-		p = wire.HTTP
+		p = split.HTTP
 	}
 	switch p {
-	case wire.HTTP:
+	case split.HTTP:
 		l.scratch = appendHTTPError(l.scratch[:0], &e)
-	case wire.Newline:
+	case split.Newline:
 		l.scratch = wire.AppendErrorLine(l.scratch[:0], &e)
 	default:
 		l.scratch = wire.AppendError(l.scratch[:0], &e)

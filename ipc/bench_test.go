@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/ipc/sys"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -27,7 +28,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 	l := serve(b, Config{}, &quiet{recorder: h})
 	c := dial(b, l)
 	c.SetDeadline(time.Time{})
-	ask := wire.AppendAdmin(nil, wire.KindHealth, "1")
+	ask := frames.AppendAdmin(nil, wire.KindHealth, "1")
 	buf := make([]byte, 256)
 	b.ReportAllocs()
 	for b.Loop() {

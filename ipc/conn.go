@@ -11,6 +11,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/ring"
 	"github.com/uma-serve/uma-serve/ipc/sys"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/split"
 )
 
 // SendResult is the result of Send.
@@ -36,7 +37,7 @@ type Conn struct {
 	peer Peer
 
 	// protocol is written by the Loop before its first call of the Handler for this Conn; constant from then on.
-	protocol wire.Protocol
+	protocol split.Protocol
 
 	// Of a connection that a front has passed; constant.
 	home  *Link           // nil: this process has accepted it
@@ -114,8 +115,8 @@ func (c *Conn) Peer() Peer { return c.peer }
 // UID is the client's user, the owner of its requests.
 func (c *Conn) UID() uint32 { return c.peer.UID }
 
-// Protocol is the client's protocol, wire.Framed or wire.Newline.
-func (c *Conn) Protocol() wire.Protocol { return c.protocol }
+// Protocol is the client's protocol, split.Framed or split.Newline.
+func (c *Conn) Protocol() split.Protocol { return c.protocol }
 
 // Send copies a whole frame into the ring, or none of it; the caller may reuse its memory. The next Flush sends the
 // bytes, so that all frames of a step take one system call. A frame larger than the ring is taken if the ring is empty.
@@ -164,7 +165,7 @@ func (c *Conn) ReplyEvent(ev *wire.Event) {
 
 // encode returns ev in the connection's protocol, valid until the next call. Caller holds mu.
 func (c *Conn) encode(ev *wire.Event) []byte {
-	if c.protocol == wire.Newline {
+	if c.protocol == split.Newline {
 		c.frame = wire.AppendEventLine(c.frame[:0], ev)
 	} else {
 		c.frame = wire.AppendEvent(c.frame[:0], ev)

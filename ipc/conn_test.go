@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -121,7 +122,7 @@ func TestRepliesUnread(t *testing.T) {
 	h := newRecorder()
 	l := serve(t, Config{TxBytes: 16 << 10}, h)
 	c := dial(t, l)
-	ask := bytes.Repeat(wire.AppendAdmin(nil, wire.KindHealth, "an id of some length, to be echoed"), 1000)
+	ask := bytes.Repeat(frames.AppendAdmin(nil, wire.KindHealth, "an id of some length, to be echoed"), 1000)
 	for range 100 {
 		if _, err := c.Write(ask); err != nil {
 			break

@@ -21,7 +21,7 @@
 //
 // # Three protocols on one socket
 //
-// wire.Sniff tells framed JSON, text lines and HTTP apart by a connection's first four bytes. An HTTP connection
+// split.Sniff tells framed JSON, text lines and HTTP apart by a connection's first four bytes. An HTTP connection
 // leaves the loop: it becomes a net.Conn of [Loop.HTTP], a net.Listener for an http.Server of the daemon.
 //
 // # Refused connections

@@ -5,7 +5,9 @@ import (
 	"io"
 	"testing"
 
+	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/split"
 )
 
 // FuzzClient sends arbitrary bytes, in two pieces, and then ends its side: the server must answer what it can, end
@@ -14,14 +16,14 @@ func FuzzClient(f *testing.F) {
 	f.Add([]byte("hi\n"), 1)
 	f.Add([]byte("a question\r\nmetrics\n"), 4)
 	f.Add(request("a", "q"), 3)
-	f.Add(append(request("a", "q"), wire.AppendCancel(nil, "a")...), 9)
+	f.Add(append(request("a", "q"), frames.AppendCancel(nil, "a")...), 9)
 	f.Add(append(request("a", "q"), 1, 0), 0)
 	f.Add([]byte{0, 0, 1, 0, 0}, 2)
 	f.Add(bytes.Repeat([]byte{'x'}, 9000), 5000)
 	h := &forgetful{}
 	l := serve(f, Config{MaxFrameBytes: 4096, MaxPromptBytes: 4096}, h)
 	f.Fuzz(func(t *testing.T, data []byte, cut int) {
-		if wire.Sniff(data, true) == wire.HTTP {
+		if split.Sniff(data, true) == split.HTTP {
 			t.Skip("net/http answers it")
 		}
 		c := dial(t, l)

@@ -15,7 +15,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
 	"github.com/uma-serve/uma-serve/ipc/poll"
 	"github.com/uma-serve/uma-serve/ipc/sys"
-	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/split"
 )
 
 // What an engine process adds to the HTTP connections that its front has passed: the front knows at any time what a
@@ -287,7 +287,7 @@ func (c *httpConn) rejoin(unread []byte, choose func(*Conn) *Link) error {
 		}
 		if choose != nil {
 			if k := choose(again); k != nil {
-				again.protocol = wire.HTTP
+				again.protocol = split.HTTP
 				l.pass(again, k, unread)
 				return
 			}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
+	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -73,7 +74,7 @@ func TestChunks(t *testing.T) {
 				stream = append(stream, request(fmt.Sprint(i), p)...)
 				want = append(want, fmt.Sprintf("request %d %q", i, p))
 			case 2:
-				stream = wire.AppendAdmin(stream, wire.KindHealth, fmt.Sprint(i))
+				stream = frames.AppendAdmin(stream, wire.KindHealth, fmt.Sprint(i))
 				want = append(want, fmt.Sprintf(`admin health "%d"`, i))
 			case 3:
 				stream = wire.AppendFrame(stream, []byte(`{"id":"bad","prompt":`)) // answered, not heard

@@ -14,6 +14,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/poll"
 	"github.com/uma-serve/uma-serve/ipc/ring"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/split"
 )
 
 // Limits of one turn of the Loop, so that no peer starves another, and times of closing.
@@ -326,7 +327,7 @@ func (l *Loop) reconcile(c *Conn) {
 	}
 	sent := c.tx.Len() == 0
 	quiet := sent && len(c.inFlight) == 0
-	resume := c.held && len(c.inFlight) == 0 && (sent || c.protocol == wire.Newline) && c.closing == stayOpen
+	resume := c.held && len(c.inFlight) == 0 && (sent || c.protocol == split.Newline) && c.closing == stayOpen
 	if resume {
 		c.held = false
 		if err := c.watch(c.interest | poll.WantRead); err != nil {
@@ -399,7 +400,7 @@ func (l *Loop) close(c *Conn, cause Cause) {
 
 // farewell calls Handler.Closed, once, if c's protocol is served by the Handler.
 func (l *Loop) farewell(c *Conn, cause Cause) {
-	if !c.told && (c.protocol == wire.Framed || c.protocol == wire.Newline) {
+	if !c.told && (c.protocol == split.Framed || c.protocol == split.Newline) {
 		c.told = true
 		l.h.Closed(c, cause)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -115,9 +116,9 @@ func TestCancelReachesOnlyRunningRequests(t *testing.T) {
 	h := newRecorder()
 	l := serve(t, Config{}, h)
 	c := dial(t, l)
-	write(t, c, wire.AppendCancel(nil, "unknown"))
+	write(t, c, frames.AppendCancel(nil, "unknown"))
 	write(t, c, request("a", "1"))
-	write(t, c, wire.AppendCancel(nil, "a"))
+	write(t, c, frames.AppendCancel(nil, "a"))
 	h.wait(t, "cancel a")
 	if h.count("cancel unknown") != 0 {
 		t.Error("a cancel of an unknown id reached the handler")
@@ -129,7 +130,7 @@ func TestAdmin(t *testing.T) {
 	l, _ := echoServer(t, Config{})
 	c := dial(t, l)
 	for _, k := range []wire.Kind{wire.KindHealth, wire.KindMetrics, wire.KindInfo} {
-		write(t, c, wire.AppendAdmin(nil, k, ""))
+		write(t, c, frames.AppendAdmin(nil, k, ""))
 		if m := answer(t, c); m["event"] != k.String() {
 			t.Fatalf("%v: %v", k, m)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/ipc/poll"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/split"
 )
 
 // linger shuts down the write side and waits for the client to close. Closing a descriptor with unread input would make
@@ -67,21 +68,21 @@ func (l *Loop) expire(c *Conn) {
 		l.close(c, c.cause)
 	case c.waits || c.away != nil:
 	case c.refusal != notRefused:
-		p := wire.Sniff(c.first, true)
-		if p == wire.Unknown {
-			p = wire.Framed
+		p := split.Sniff(c.first, true)
+		if p == split.Unknown {
+			p = split.Framed
 		}
 		l.refuse(c, p)
 	case c.routing:
 		l.refuseTCP(c, TimedOut, &wire.Error{Code: wire.Timeout, Message: fmt.Sprintf(
 			"the request did not come whole within %v of its first byte", l.cfg.MessageTimeout)})
-	case c.protocol == wire.Unknown && c.peer.TCP():
+	case c.protocol == split.Unknown && c.peer.TCP():
 		l.noRequest(c)
-	case c.protocol == wire.Unknown:
+	case c.protocol == split.Unknown:
 		l.identify(c, nil, true)
 	case c.awaiting:
 		c.awaiting = false
-		l.broken(c, &wire.FrameError{Code: wire.Timeout, Message: fmt.Sprintf(
+		l.broken(c, &split.FrameError{Code: wire.Timeout, Message: fmt.Sprintf(
 			"the message is incomplete %v after its first byte", l.cfg.MessageTimeout)})
 	}
 }

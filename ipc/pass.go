@@ -8,7 +8,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
 	"github.com/uma-serve/uma-serve/ipc/poll"
-	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/split"
 )
 
 // Verdict is a Router's decision about a connection's next message.
@@ -31,7 +31,7 @@ type Router interface {
 	// Route decides about the next message of c: the payload of a frame, or the bytes from the start of an HTTP request
 	// or of a line on, as many as have arrived. end: no more will come. The bytes are valid during the call. k is set
 	// with Pass.
-	Route(c *Conn, p wire.Protocol, message []byte, end bool) (v Verdict, k *Link)
+	Route(c *Conn, p split.Protocol, message []byte, end bool) (v Verdict, k *Link)
 	// Left is called when a connection that was passed or waits has left: k is the Link over which it was passed, nil
 	// while it waits.
 	Left(c *Conn, k *Link)
@@ -42,7 +42,8 @@ type Router interface {
 // peek asks the Router about a message that lies whole in the socket's buffer, where it is left: the engine process
 // reads it itself. false: nothing was decided.
 func (l *Loop) peek(c *Conn) bool {
-	fresh := c.protocol == wire.Unknown && len(c.first) == 0 || c.protocol == wire.Framed && c.rx.frames.Buffered() == 0
+	fresh := c.protocol == split.Unknown && len(c.first) == 0 ||
+		c.protocol == split.Framed && c.rx.frames.Buffered() == 0
 	if !fresh || c.refusal != notRefused || c.ending() || c.busy() || c.unsent() {
 		return false
 	}
@@ -52,14 +53,14 @@ func (l *Loop) peek(c *Conn) bool {
 	}
 	message := l.buf[:n]
 	p := c.protocol
-	if p == wire.Unknown {
-		p = wire.Sniff(message, false)
+	if p == split.Unknown {
+		p = split.Sniff(message, false)
 	}
-	if p != wire.HTTP && c.peer.TCP() || p == wire.Newline && l.cfg.NoNewline {
+	if p != split.HTTP && c.peer.TCP() || p == split.Newline && l.cfg.NoNewline {
 		return false
 	}
-	if p == wire.Framed {
-		s := wire.Splitter{Max: l.cfg.MaxFrameBytes}
+	if p == split.Framed {
+		s := split.Frames{Max: l.cfg.MaxFrameBytes}
 		payload, _, err := s.Next(message)
 		if payload == nil || err != nil {
 			return false
@@ -92,7 +93,7 @@ func (c *Conn) busy() bool { return !c.idle() }
 // route asks the Router where a connection goes whose next message is message. done: this process does not go on with
 // it now. unread returns the bytes for the connection's next reader: message with its frame's header, and everything
 // after it.
-func (l *Loop) route(c *Conn, p wire.Protocol, message []byte, end bool, unread func() []byte) (done bool) {
+func (l *Loop) route(c *Conn, p split.Protocol, message []byte, end bool, unread func() []byte) (done bool) {
 	v, k := l.cfg.Router.Route(c, p, message, end)
 	switch v {
 	case Pass:
@@ -175,7 +176,7 @@ func (l *Loop) reopen(c *Conn, in poll.Interest) bool {
 	}
 	c.interest, c.away = poll.WantRead, nil
 	c.mu.Unlock()
-	c.waits, c.protocol, c.lastRx = false, wire.Unknown, l.now
+	c.waits, c.protocol, c.lastRx = false, split.Unknown, l.now
 	c.travels = nil
 	c.rx.drop(&l.stats)
 	if err != nil {
@@ -360,8 +361,8 @@ func (l *Loop) returnAll() {
 func (l *Loop) Returned() bool { return l.stats.Sessions.Load() == 0 }
 
 // opened returns the state of a connection that has shown its protocol.
-func opened(p wire.Protocol) connstate.State {
-	if p == wire.Newline {
+func opened(p split.Protocol) connstate.State {
+	if p == split.Newline {
 		return connstate.State{Phase: connstate.Lines}
 	}
 	return connstate.State{Phase: connstate.Framed}
@@ -369,7 +370,7 @@ func opened(p wire.Protocol) connstate.State {
 
 // routeFirst asks the Router about an HTTP request or a line that begins with in, the whole input so far. owned: in is
 // not the read buffer. true: this process does not go on with it now.
-func (l *Loop) routeFirst(c *Conn, p wire.Protocol, in []byte, owned, end bool) bool {
+func (l *Loop) routeFirst(c *Conn, p split.Protocol, in []byte, owned, end bool) bool {
 	if l.cfg.Router == nil {
 		return false
 	}

@@ -16,11 +16,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/sys"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
+	"github.com/uma-serve/uma-serve/ipc/wire/split"
 )
 
 // fixed is a Router that passes every request to one Link, and keeps questions.
@@ -30,8 +32,8 @@ type fixed struct {
 	left int
 }
 
-func (f *fixed) Route(_ *Conn, p wire.Protocol, message []byte, _ bool) (Verdict, *Link) {
-	if _, found, _ := jsontext.Member(message, "type"); found || p != wire.Framed {
+func (f *fixed) Route(_ *Conn, p split.Protocol, message []byte, _ bool) (Verdict, *Link) {
+	if _, found, _ := jsontext.Member(message, "type"); found || p != split.Framed {
 		return Serve, nil
 	}
 	f.mu.Lock()
@@ -180,7 +182,7 @@ func TestPassedConnectionIsServedByTheOtherLoop(t *testing.T) {
 		c.Write(ask(fmt.Sprint("r", i)))
 		read("from the engine")
 		// A question comes back to the front, and the next request goes to the engine again; both may come at once.
-		c.Write(append(wire.AppendAdmin(nil, wire.KindHealth, "q"), ask("both")...))
+		c.Write(append(frames.AppendAdmin(nil, wire.KindHealth, "q"), ask("both")...))
 		read(`"event":"health"`)
 		read("from the engine")
 	}
@@ -209,7 +211,7 @@ func TestPassedConnectionIsServedByTheOtherLoop(t *testing.T) {
 	}
 	defer nc.Close()
 	c, nc = nc, c
-	c.Write(wire.AppendAdmin(nil, wire.KindInfo, "x"))
+	c.Write(frames.AppendAdmin(nil, wire.KindInfo, "x"))
 	read(`"event":"info"`)
 	c.Close()
 	nc.Close()
@@ -257,7 +259,7 @@ func TestUnreadAnswersBeforeAPass(t *testing.T) {
 	c := f.dial(t)
 	id := strings.Repeat("x", 200)
 	const questions = 700 // their answers are longer than what the socket takes
-	c.Write(append(bytes.Repeat(wire.AppendAdmin(nil, wire.KindHealth, id), questions), ask("r")...))
+	c.Write(append(bytes.Repeat(frames.AppendAdmin(nil, wire.KindHealth, id), questions), ask("r")...))
 	waitfor.True(t, "answers wait for the client", func() bool { return f.Info().TxQueuedBytes > 0 })
 	turn(t, f.Loop)
 	if n := f.Stats().Passed.Load(); n != 0 {

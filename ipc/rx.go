@@ -9,6 +9,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/ipc/poll"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/split"
 )
 
 // rx is the input side of a connection, owned by the Loop. Between two messages it holds no memory: all connections
@@ -17,8 +18,8 @@ type rx struct {
 	first    []byte // up to three bytes of a connection whose protocol is unknown
 	rest     []byte // input that waits for the next turn, or for Done on a newline connection
 	queued   bool   // on the Loop's backlog
-	frames   wire.Splitter
-	lines    wire.LineSplitter
+	frames   split.Frames
+	lines    split.Lines
 	lastRx   time.Duration // newest input
 	lastTx   time.Duration // newest write of the Loop
 	due      time.Duration // deadline on the Loop's clock; 0: none
@@ -47,7 +48,7 @@ func (r *rx) account(s *Counters) {
 
 // drop discards all input.
 func (r *rx) drop(s *Counters) {
-	r.first, r.rest, r.frames, r.lines = nil, nil, wire.Splitter{}, wire.LineSplitter{}
+	r.first, r.rest, r.frames, r.lines = nil, nil, split.Frames{}, split.Lines{}
 	r.account(s)
 }
 
@@ -96,9 +97,9 @@ func (l *Loop) consume(c *Conn, in []byte) {
 		if c.discards += len(in); c.discards > maxLingerBytes {
 			l.close(c, NotReading)
 		}
-	case c.protocol == wire.Framed:
+	case c.protocol == split.Framed:
 		l.frames(c, in)
-	case c.protocol == wire.Newline:
+	case c.protocol == split.Newline:
 		l.lines(c, in)
 	default:
 		l.identify(c, in, false)
@@ -106,7 +107,7 @@ func (l *Loop) consume(c *Conn, in []byte) {
 	if !c.gone {
 		l.await(c)
 		c.account(&l.stats)
-		if c.home != nil && c.protocol != wire.Unknown {
+		if c.home != nil && c.protocol != split.Unknown {
 			c.state.Unread(!c.between())
 		}
 	}
@@ -115,7 +116,7 @@ func (l *Loop) consume(c *Conn, in []byte) {
 // await sets the deadline of an incomplete message. It counts from the message's first byte, so that sending a byte now
 // and then does not extend it.
 func (l *Loop) await(c *Conn) {
-	if l.cfg.MessageTimeout <= 0 || c.protocol == wire.Unknown || c.ending() {
+	if l.cfg.MessageTimeout <= 0 || c.protocol == split.Unknown || c.ending() {
 		return
 	}
 	partial := len(c.rest) == 0 && (c.rx.frames.Missing() > 0 || c.rx.lines.Partial())
@@ -159,18 +160,18 @@ func (l *Loop) identify(c *Conn, in []byte, noMore bool) {
 		in = append(c.first, in...)
 		c.first = nil
 	}
-	p := wire.Sniff(in, noMore)
+	p := split.Sniff(in, noMore)
 	switch {
-	case p == wire.Unknown:
+	case p == split.Unknown:
 		c.first = bytes.Clone(in)
 		if len(in) > 0 && c.refusal == notRefused && !c.peer.TCP() { // HTTP, the only protocol over TCP, is longer
-			l.deadline(c, l.now+wire.SniffGraceMs*time.Millisecond)
+			l.deadline(c, l.now+split.SniffGraceMs*time.Millisecond)
 		}
 		return
 	case c.refusal != notRefused:
 		l.refuse(c, p)
 		return
-	case p == wire.HTTP:
+	case p == split.HTTP:
 		if l.routeFirst(c, p, in, owned, noMore) {
 			return
 		}
@@ -179,10 +180,10 @@ func (l *Loop) identify(c *Conn, in []byte, noMore bool) {
 	case c.peer.TCP():
 		l.notHTTP(c)
 		return
-	case p == wire.Newline && l.cfg.NoNewline:
+	case p == split.Newline && l.cfg.NoNewline:
 		l.noLines(c)
 		return
-	case p == wire.Newline && l.routeFirst(c, p, in, owned, noMore):
+	case p == split.Newline && l.routeFirst(c, p, in, owned, noMore):
 		return
 	}
 	c.due = 0
@@ -254,7 +255,7 @@ func (l *Loop) frames(c *Conn, in []byte) {
 		in = rest
 		c.awaiting = false
 		if l.cfg.Router != nil &&
-			l.route(c, wire.Framed, payload, true,
+			l.route(c, split.Framed, payload, true,
 				func() []byte { return append(wire.AppendFrame(nil, payload), in...) }) {
 			return
 		}
@@ -351,13 +352,13 @@ func (c *Conn) hold(sent bool) bool {
 }
 
 func (l *Loop) line(c *Conn, line []byte) {
-	kind, err := wire.ParseLine(line)
+	kind, err := split.ParseLine(line)
 	switch {
 	case err != nil:
 		l.stats.Frames.Add(1)
 		l.refuseMessage(c, errorEvent(err))
-	case kind == wire.LineEmpty:
-	case kind == wire.LineMetrics:
+	case kind == split.LineEmpty:
+	case kind == split.LineMetrics:
 		l.stats.Frames.Add(1)
 		l.h.Admin(c, &wire.Frame{Kind: wire.KindMetrics})
 		if !c.busy() { // else ReplyLast follows
@@ -387,18 +388,18 @@ func (l *Loop) readEnd(c *Conn) {
 	if over {
 		return
 	}
-	if c.protocol == wire.Unknown && len(c.first) > 0 {
+	if c.protocol == split.Unknown && len(c.first) > 0 {
 		l.identify(c, nil, true)
 		if c.gone {
 			return
 		}
 	}
 	switch c.protocol {
-	case wire.Framed:
+	case split.Framed:
 		if err := c.rx.frames.End(); err != nil {
 			l.broken(c, err)
 		}
-	case wire.Newline:
+	case split.Newline:
 		if line := c.rx.lines.End(); line != nil {
 			l.line(c, line)
 		}
@@ -428,7 +429,7 @@ func (l *Loop) broken(c *Conn, err error) {
 }
 
 func (l *Loop) tell(c *Conn, e *wire.Error) {
-	if c.protocol == wire.Newline {
+	if c.protocol == split.Newline {
 		l.scratch = wire.AppendErrorLine(l.scratch[:0], e)
 	} else {
 		l.scratch = wire.AppendError(l.scratch[:0], e)
@@ -438,7 +439,7 @@ func (l *Loop) tell(c *Conn, e *wire.Error) {
 
 // errorEvent returns the error event for a FrameError or RequestError.
 func errorEvent(err error) wire.Error {
-	var fe *wire.FrameError
+	var fe *split.FrameError
 	var re *wire.RequestError
 	switch {
 	case errors.As(err, &fe):

@@ -17,10 +17,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/internal/testutil/daemonproc"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
+	"github.com/uma-serve/uma-serve/ipc/wire/split"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
 
@@ -155,8 +157,8 @@ func (s *server) nothingLeft() {
 type client struct {
 	net.Conn
 	t     *testing.T
-	split wire.Splitter
-	p     wire.Parser
+	split split.Frames
+	p     frames.Parser
 	rest  []byte
 	ended map[string]*wire.Event      // eos and errors that no test has waited for yet, by request
 	text  map[string]*strings.Builder // streamed text by request
@@ -170,7 +172,7 @@ func (s *server) dial() *client {
 		s.t.Fatal(err)
 	}
 	c.SetDeadline(time.Now().Add(waitfor.Limit))
-	return &client{Conn: c, t: s.t, split: wire.Splitter{Max: wire.MaxEventBytes}, text: map[string]*strings.Builder{},
+	return &client{Conn: c, t: s.t, split: split.Frames{Max: wire.MaxEventBytes}, text: map[string]*strings.Builder{},
 		said: map[string]said{}, ended: map[string]*wire.Event{}}
 }
 

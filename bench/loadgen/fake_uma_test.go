@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/split"
 )
 
 // pipes connects clients with a server of the same process, so that a bubble's clock stands still while bytes move.
@@ -55,7 +56,7 @@ func fakeUMA(ln net.Listener, play func(token func(thinking bool, n int))) {
 
 func serveUMA(c net.Conn, play func(token func(thinking bool, n int))) {
 	defer c.Close()
-	split, buf := wire.Splitter{Max: 1 << 20}, make([]byte, 64<<10)
+	split, buf := split.Frames{Max: 1 << 20}, make([]byte, 64<<10)
 	var p wire.Parser
 	for {
 		n, err := c.Read(buf)

@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/bench/workload"
+	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/split"
 )
 
 // uma asks uma-serve over its socket, each request on a connection that only a later request may reuse: as
@@ -56,8 +58,8 @@ func (u *uma) ask(ctx context.Context, r *workload.Request, messages []workload.
 // framed is a connection that speaks frames, with one request at a time.
 type framed struct {
 	net.Conn
-	split wire.Splitter
-	parse wire.Parser
+	split split.Frames
+	parse frames.Parser
 	buf   []byte
 	rest  []byte // read, not yet split
 	at    int64  // the time at which it was read
@@ -81,7 +83,7 @@ func (u *uma) take(ctx context.Context) (*framed, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the daemon: %w", err)
 	}
-	return &framed{Conn: c, buf: make([]byte, 16<<10), split: wire.Splitter{Max: wire.MaxEventBytes}}, nil
+	return &framed{Conn: c, buf: make([]byte, 16<<10), split: split.Frames{Max: wire.MaxEventBytes}}, nil
 }
 
 // next returns the next event, valid until the next call, and the time it was read.
@@ -138,7 +140,7 @@ func (u *uma) framed(ctx context.Context, r *workload.Request, messages []worklo
 	rec.Output = make([]int64, 0, min(r.Output, expect))
 	keep := rec.Graded || r.Grow || len(messages) > 0
 	return u.within(ctx, func(f *framed) error {
-		f.out = wire.AppendRequest(f.out[:0], &q, &defaults)
+		f.out = frames.AppendRequest(f.out[:0], &q, &defaults)
 		rec.Sent = u.now()
 		if _, err := f.Write(f.out); err != nil {
 			return fmt.Errorf("write to the daemon: %w", err)
@@ -199,7 +201,7 @@ func (u *uma) setOptions(q *wire.Request, r *workload.Request, rec *Record) erro
 
 func (u *uma) adminFramed(ctx context.Context, rec *Record) error {
 	return u.within(ctx, func(f *framed) error {
-		f.out = wire.AppendAdmin(f.out[:0], wire.KindMetrics, "")
+		f.out = frames.AppendAdmin(f.out[:0], wire.KindMetrics, "")
 		rec.Sent = u.now()
 		if _, err := f.Write(f.out); err != nil {
 			return fmt.Errorf("write to the daemon: %w", err)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/split"
 )
 
 // Server is a fake daemon. Set its fields before Start.
@@ -133,7 +134,7 @@ func (s *Server) serve(c *Conn) {
 	if s.Greet != nil && !s.Greet(c) {
 		return
 	}
-	var split wire.Splitter
+	var split split.Frames
 	var p wire.Parser
 	def := wire.DefaultRequest()
 	buf := make([]byte, 4096)

@@ -23,18 +23,6 @@ func (f *Front) nameAdapters(m *served) {
 	}
 }
 
-// adapters returns the adapters of the listed model in OpenAI's form.
-func (l *listing) adapters() (out []reports.ServedModel) {
-	if l.details != nil { // found on disk: l.cfg is the daemon's
-		return nil
-	}
-	model := l.model()
-	for _, a := range l.lora {
-		out = append(out, model.Adapter(a.Name))
-	}
-	return out
-}
-
 // adaptersOf lists the adapters of a model that is not loaded.
 func (m *served) adaptersOf() (out []reports.InfoAdapter) {
 	if !m.configured {

@@ -43,6 +43,7 @@ func TestModelOfTheCommandLineThatCannotBeLoaded(t *testing.T) {
 
 // TestLiveViewKeepsNoModel: an open view does not keep an idle model loaded, and asking for one does not load it.
 func TestLiveViewKeepsNoModel(t *testing.T) {
+	t.Parallel() // it waits for most of its time
 	r := start(t, Options{Tick: 10 * time.Millisecond}, []string{"one"}, nil, "--idle-unload", "3s")
 	r.awaitReady("one")
 	view := r.http()

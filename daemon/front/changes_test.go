@@ -224,26 +224,3 @@ func TestModelEvents(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-func TestWatchersAreBounded(t *testing.T) {
-	var c watchers
-	for range userWatchers {
-		if !c.enter(1) {
-			t.Fatal("a client has no place")
-		}
-	}
-	if c.enter(1) {
-		t.Error("a user has more than the limit")
-	}
-	for user := uint32(2); c.all < maxWatchers; user++ {
-		for c.all < maxWatchers && c.enter(user) {
-		}
-	}
-	if c.enter(1000) {
-		t.Error("all users have more than the limit")
-	}
-	c.leave(1)
-	if !c.enter(1000) {
-		t.Error("a place that is free again is not given")
-	}
-}

@@ -289,6 +289,7 @@ func TestStaysDownAfterThreeCrashes(t *testing.T) {
 
 // TestStepThatNeverEnds: health says so, then the process ends itself, and its clients are told as of any other crash.
 func TestStepThatNeverEnds(t *testing.T) {
+	t.Parallel() // it waits for most of its time
 	r := start(t, Options{CrashLimit: 100}, []string{"stuck"}, nil, "--step-timeout", "8s")
 	r.awaitReady("stuck")
 	ended := make(chan error, 1)

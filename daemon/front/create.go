@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/api/changes"
+	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/internal/cli/clierr"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/models/store"
@@ -174,22 +175,22 @@ func (f *Front) PutBlob(ctx context.Context, sum string, r io.Reader) *wire.Erro
 // Models lists the models that requests can name.
 func (f *Front) Models(ctx context.Context) (out []changes.Model) {
 	for _, l := range f.list(ctx) {
-		out = append(out, l.change())
+		out = append(out, changeOf(l))
 	}
 	return out
 }
 
-// change is the listing in the form of package changes.
-func (l *listing) change() changes.Model {
-	m := &l.facts.Model
-	c := changes.Model{Name: l.name, Bytes: l.facts.File.Bytes, Architecture: m.Architecture, Type: l.facts.FileType(),
+// changeOf is a listing in the form of package changes.
+func changeOf(l *report.Listing) changes.Model {
+	m := &l.Facts.Model
+	c := changes.Model{Name: l.Name, Bytes: l.Facts.File.Bytes, Architecture: m.Architecture, Type: l.Facts.FileType(),
 		Parameters: m.Parameters, TrainContext: m.TrainContext, Encoder: m.Encoder, Tools: m.ChatTemplate,
-		Loaded: l.state == ready, Parallel: l.cfg.Parallel}
+		Loaded: l.Ready, Parallel: l.Config.Parallel}
 	if c.Bytes == 0 {
 		c.Bytes = int64(m.Bytes)
 	}
 	if c.Loaded {
-		c.Context = l.facts.Context
+		c.Context = l.Facts.Context
 	}
 	return c
 }

@@ -2,13 +2,12 @@ package front
 
 import (
 	"errors"
-	"io"
 	"net/http"
 	"net/url"
-	"slices"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/documents"
+	"github.com/uma-serve/uma-serve/daemon/front/engineproc"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -50,15 +49,6 @@ func (f *Front) rewritten(r *http.Request, body []byte) ([]byte, error) {
 	return f.docs.Rewrite(r.Context(), peer.UID, body)
 }
 
-// ours are headers of a request that are the front's matter: who the client is, where it comes from, and how its body
-// came. hopByHop are those of an answer that are a connection's.
-var (
-	ours = []string{"Authorization", "X-Api-Key", "X-Goog-Api-Key", "Origin", "Forwarded", "X-Forwarded-For",
-		"X-Forwarded-Host", "X-Real-Ip", "Host", "Connection", "Content-Length", "Transfer-Encoding", "Expect", "Te",
-		"Trailer", "Upgrade", "Keep-Alive"}
-	hopByHop = []string{"Connection", "Transfer-Encoding", "Keep-Alive", "Trailer"}
-)
-
 // serveDocuments answers a request with documents: the process of its model gets their text, and its answer goes to the
 // client as it comes.
 func (f *Front) serveDocuments(w http.ResponseWriter, r *http.Request, body []byte) {
@@ -68,39 +58,13 @@ func (f *Front) serveDocuments(w http.ResponseWriter, r *http.Request, body []by
 		return
 	}
 	peer, _ := ipc.PeerOf(r.Context())
-	header := r.Header.Clone()
-	for _, name := range ours {
-		header.Del(name)
-	}
-	resp, err := f.askAs(r.Context(), peer, r.URL.RequestURI(), header, body)
+	resp, err := f.askAs(r.Context(), peer, r.URL.RequestURI(), engineproc.Header(r.Header), body)
 	if err != nil {
 		f.failed(w, r, err)
 		return
 	}
 	defer resp.Body.Close()
-	for name, values := range resp.Header {
-		if !slices.Contains(hopByHop, name) {
-			w.Header()[name] = values
-		}
-	}
-	w.WriteHeader(resp.StatusCode)
-	out := http.NewResponseController(w)
-	buf := make([]byte, 32<<10)
-	for {
-		n, err := resp.Body.Read(buf)
-		if n > 0 {
-			if _, err := w.Write(buf[:n]); err != nil {
-				return // the client has left, and the end of its context cancels the request
-			}
-			_ = out.Flush() // as above
-		}
-		switch {
-		case errors.Is(err, io.EOF):
-			return
-		case err != nil:
-			panic(http.ErrAbortHandler) // the client must not take the answer for whole
-		}
-	}
+	engineproc.Relay(w, resp)
 }
 
 // failed answers with an error, if there is a client that waits for it.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"net/http"
 	"os"
-	"strings"
 
 	"github.com/uma-serve/uma-serve/daemon/api/changes"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
@@ -82,18 +81,9 @@ func (f *Front) Download(name, asked string, keep bool) (*download.Ticket, *wire
 // Downloads are those that run and the last that have ended.
 func (f *Front) Downloads() []download.State { return f.downloads.List() }
 
-// routerName returns the name of a download as llama-server's router has it, where OWNER/REPOSITORY is Hugging Face's.
-func routerName(name string) string {
-	first, rest, ok := strings.Cut(name, "/")
-	if ok && !strings.Contains(rest, "/") && !strings.ContainsAny(first, ".:") {
-		return "hf.co/" + name
-	}
-	return name
-}
-
 // cancelDownload cancels the download of a name, in whichever spelling it was asked for; false: none runs.
 func (f *Front) cancelDownload(ctx context.Context, name string) bool {
-	return f.downloads.Cancel(ctx, name) || f.downloads.Cancel(ctx, routerName(name))
+	return f.downloads.Cancel(ctx, name) || f.downloads.Cancel(ctx, download.RouterName(name))
 }
 
 // changeable reports whether models can be downloaded and deleted; it answers where they cannot.
@@ -116,7 +106,7 @@ func (f *Front) serveDownload(w http.ResponseWriter, r *http.Request) {
 			"DELETE /models?model=… deletes it"})
 		return
 	}
-	t, e := f.Download(routerName(name), name, true)
+	t, e := f.Download(download.RouterName(name), name, true)
 	if e != nil {
 		f.answerError(w, r, e)
 		return

@@ -24,7 +24,6 @@ const failedFor = 5 * time.Second
 func (f *Front) linkDown(m *served, p *process, err error) {
 	p.dead = true
 	told := f.loop.Orphans(p.link, f.lastWords(m, p))
-	f.counts.told += told
 	if !p.leaving {
 		p.kill() // it may still run after an invalid message
 		f.log.Error("an engine process has ended by itself", "model", m.name, "pid", p.pid(), "connections", told,
@@ -52,7 +51,6 @@ func (f *Front) ended(m *served, p *process, werr error) {
 	orderly := p.leaving || werr == nil
 	if orderly {
 		m.unloads++
-		f.counts.unloads++
 	} else {
 		f.crash(m, werr)
 	}
@@ -76,7 +74,6 @@ func (f *Front) ended(m *served, p *process, werr error) {
 func (f *Front) crash(m *served, werr error) {
 	now := time.Now()
 	m.crashed++
-	f.counts.crashes++
 	m.crashes = append(slices.DeleteFunc(m.crashes, func(t time.Time) bool { return now.Sub(t) > crashWindow }), now)
 	f.log.Error("an engine process has crashed", "model", m.name, "how", werr, "crashes_in_a_minute", len(m.crashes))
 	if len(m.crashes) >= m.f.opts.CrashLimit {

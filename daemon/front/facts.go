@@ -6,15 +6,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/documents"
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
-	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -137,33 +134,12 @@ func (f *Front) own(m *served, name string) bool {
 // describes reports whether the answer to a path needs the facts of a model.
 func describes(path string) bool { return path == "/props" || path == "/slots" || path == "/api/show" }
 
-// fileFacts caches the facts from a model's file, valid while the file's size and time stay the same.
-type fileFacts struct {
-	mu       sync.Mutex
-	size     int64
-	modified time.Time
-	facts    *api.Facts
-	err      error
-}
-
-// fileFacts reads the header of the model's file at path, unless that was done and the file is as it was. Not on the
-// poller's goroutine.
+// fileFacts returns the facts from the model's file at path. Not on the poller's goroutine.
 func (m *served) fileFacts(path string) (*api.Facts, error) {
 	if path == "" {
 		return nil, fmt.Errorf("it is not on this machine; the first request downloads it")
 	}
-	k := &m.header
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	st, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if k.size != st.Size() || !k.modified.Equal(st.ModTime()) || k.facts == nil && k.err == nil {
-		k.size, k.modified = st.Size(), st.ModTime()
-		k.facts, k.err = report.FileFacts(m.cfg, path)
-	}
-	return k.facts, k.err
+	return m.header.Of(m.cfg, path)
 }
 
 // entitle records the name in the header of the model's file. If one model is served without a table, answers have this

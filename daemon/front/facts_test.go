@@ -33,7 +33,11 @@ func real(t *testing.T) func(*config.Config) {
 
 // loads returns the number of loads of all models so far.
 func (r *running) loads() (n int) {
-	r.call(func() { n = r.counts.loads })
+	r.call(func() {
+		for _, m := range r.models {
+			n += m.loads
+		}
+	})
 	return n
 }
 

@@ -3,7 +3,6 @@ package front
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon"
+	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/internal/cli/clierr"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -340,26 +340,5 @@ func (f *Front) unknownModel(name string) *wire.Error {
 	if c := f.found.catalog; c != nil {
 		names = append(names, c.Names()...)
 	}
-	slices.Sort(names)
-	names = slices.Compact(names)
-	text := fmt.Sprintf("there is no model %.100q here", name)
-	if near := clierr.Nearest(strings.ToLower(name), names); near != "" {
-		text += fmt.Sprintf("; did you mean %q?", near)
-	}
-	const most = 8
-	if len(names) > most {
-		text = fmt.Sprintf("%s There are %s and %d more", sentence(text), strings.Join(names[:most], ", "),
-			len(names)-most)
-	} else {
-		text = fmt.Sprintf("%s There are: %s", sentence(text), strings.Join(names, ", "))
-	}
-	return &wire.Error{Code: wire.ModelNotFound, Message: text}
-}
-
-// sentence ends a text as a sentence.
-func sentence(text string) string {
-	if strings.HasSuffix(text, "?") {
-		return text
-	}
-	return text + "."
+	return report.UnknownModel(name, names)
 }

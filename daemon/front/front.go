@@ -18,15 +18,18 @@
 //	memory.go    which models wait for memory, and which ones make room
 //	hosttier.go  what each model may keep of evicted prefixes
 //	progress.go  what requests hear before their model's process runs
-//	crash.go     what the clients of a process that has crashed are told
+//	ended.go     the end of a process: what its clients are told, and whether the model comes back
 //	lease.go     the table of device leases; taking one back from a process that has ended
-//	process.go   environment and supervision of engine processes
 //	turns.go     requests whose tools are those of MCP servers
 //	changes.go   models that a request loads or unloads; watch.go tells of it
 //	adapter_changes.go  adapters that a request loads or unloads
 //	downloads.go models that a request downloads; remove.go: or deletes
 //	kv_events.go what the caches of all models hold, for routers
 //	admin.go     answers that concern several models; facts.go and lists.go: of models that are not loaded
+//
+// Below it, engineproc starts and asks an engine process, ledger counts memory and finds places in it, modelnews and
+// lastwords write what watchers and the clients of an ended process hear. Package report puts the answers of several
+// processes together, and describes models of lists.
 package front
 
 import (
@@ -48,13 +51,14 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/documents"
 	"github.com/uma-serve/uma-serve/daemon/entry"
+	"github.com/uma-serve/uma-serve/daemon/front/ledger"
+	"github.com/uma-serve/uma-serve/daemon/front/modelnews"
 	"github.com/uma-serve/uma-serve/daemon/kept"
 	"github.com/uma-serve/uma-serve/daemon/kvevents"
 	"github.com/uma-serve/uma-serve/daemon/scrapes"
 	"github.com/uma-serve/uma-serve/daemon/shm/lease"
 	"github.com/uma-serve/uma-serve/daemon/toolbox"
 	"github.com/uma-serve/uma-serve/daemon/toolturns"
-	"github.com/uma-serve/uma-serve/internal/host/hostmem"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/models/download"
@@ -96,7 +100,7 @@ type Front struct {
 
 	shown string // the program's path as ps shows it for engine processes; "" = Options.Program
 
-	watchers watchers // of /models/sse
+	watchers modelnews.Watchers // of /models/sse
 
 	collection
 	box   *toolbox.Box      // the MCP servers of the configuration
@@ -147,7 +151,7 @@ type clientData struct {
 // collection holds the changes that clients make to the models on this machine.
 type collection struct {
 	downloads *download.Manager
-	removed   removals
+	removed   modelnews.Removals
 	removing  sync.Mutex   // held while a model is deleted, or the presets are read again
 	reloads   atomic.Int64 // how often they were read
 }
@@ -163,13 +167,9 @@ type pollerState struct {
 	draining   bool
 	keys       string // the digests that engine processes have
 	found      found
-	counts     counts
 	told       bool // systemd knows that requests are answered
 	toldAt     time.Time
 }
-
-// counts are events since the start.
-type counts struct{ loads, unloads, crashes, told int }
 
 // Run serves until ctx ends or a signal asks it to stop.
 func Run(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
@@ -209,7 +209,7 @@ func New(ctx context.Context, cfg *config.Config, log *slog.Logger, o Options) (
 	if err := f.findModels(ctx); err != nil {
 		return nil, err
 	}
-	limit, err := memoryLimit(cfg)
+	limit, err := ledger.Limit(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -232,29 +232,6 @@ func New(ctx context.Context, cfg *config.Config, log *slog.Logger, o Options) (
 // ownProgram is the path of the running program on Linux. An upgrade may have replaced the file at its original path by
 // a version whose engine processes do not understand this front.
 const ownProgram = "/proc/self/exe"
-
-// memoryLimit returns --memory in bytes.
-func memoryLimit(cfg *config.Config) (int64, error) {
-	memory := hostmem.Read()
-	free := memory.Available
-	if free == 0 { // macOS and FreeBSD report the installed memory
-		free = uint64(float64(memory.Total) * freeShare)
-	}
-	n, ok := cfg.Memory.Of(free)
-	if !ok {
-		n = int64(float64(free) * autoMemory)
-	}
-	if n == 0 {
-		return 0, fmt.Errorf("--memory is %s, and this system does not tell how much memory it has: set a size, as in "+
-			"--memory 24GiB", cfg.Memory.String())
-	}
-	return n, nil
-}
-
-const (
-	autoMemory = 0.9  // the share of the free memory that --memory auto stands for
-	freeShare  = 0.75 // of the installed memory, if a system does not report the free memory
-)
 
 // Serve answers requests until ctx ends or the first SIGTERM, SIGINT or SIGHUP; then the engine processes finish their
 // running requests within --shutdown-timeout. A second signal ends them at once.

@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -20,7 +18,9 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api/gemini"
 	"github.com/uma-serve/uma-serve/daemon/api/lmstudio"
 	"github.com/uma-serve/uma-serve/daemon/api/ollama"
+	"github.com/uma-serve/uma-serve/daemon/front/engineproc"
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
+	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -39,18 +39,11 @@ func (f *Front) routes() http.Handler {
 	})
 	get("/metrics", f.serveMetrics)
 	get(httpd.ToolServersPath, func(w http.ResponseWriter, r *http.Request) { f.turns.ServeList(w, r) })
-	get("/why", f.serveWhy)
-	get("/kv", func(w http.ResponseWriter, r *http.Request) {
-		tree, err := strconv.ParseBool(r.URL.Query().Get("tree"))
-		if err != nil && r.URL.Query().Has("tree") {
-			f.answerError(w, r, &wire.Error{Code: wire.BadRequest, Message: `"tree" must be true or false`})
-			return
-		}
-		f.serveFields(w, r, map[string]any{"event": "kv", "tree": tree})
-	})
-	handle(http.MethodPost, "/kv", f.serveKVCommand)
+	get("/why", f.serveAsked(control.Why))
+	get("/kv", f.serveAsked(control.KV))
+	handle(http.MethodPost, "/kv", f.serveAsked(control.KVCommand))
 	for _, path := range []string{"/cancel", "/end_think"} {
-		handle(http.MethodPost, path, f.serveByID)
+		handle(http.MethodPost, path, f.serveControl)
 	}
 	for _, base := range []string{"/v1", ""} {
 		get(base+"/health", f.serveHealth)
@@ -94,16 +87,6 @@ func (f *Front) routes() http.Handler {
 	return httpd.Mux(routes, f.serveOther)
 }
 
-// serveKVCommand answers POST /kv.
-func (f *Front) serveKVCommand(w http.ResponseWriter, r *http.Request) {
-	q, err := control.KVCommand(r)
-	if err != nil {
-		f.answerError(w, r, httpd.EventOf(err))
-		return
-	}
-	f.serveQuestion(w, r, &q)
-}
-
 func answerJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
@@ -117,9 +100,9 @@ func (f *Front) serveHealth(w http.ResponseWriter, r *http.Request) {
 }
 
 // gather asks every engine process in the name of a request's client.
-func (f *Front) gather(ctx context.Context, q *wire.Frame) (peer ipc.Peer, parts []part) {
+func (f *Front) gather(ctx context.Context, q *wire.Frame) (peer ipc.Peer, parts []report.Part) {
 	peer, _ = ipc.PeerOf(ctx)
-	wait := func() []part { return nil }
+	wait := func() []report.Part { return nil }
 	f.call(func() { wait = f.ask(peer, q) })
 	return peer, wait()
 }
@@ -135,34 +118,16 @@ func (f *Front) serveQuestion(w http.ResponseWriter, r *http.Request, q *wire.Fr
 	w.Write(append(body, '\n'))
 }
 
-// serveFields asks a question with the fields of the framed protocol.
-func (f *Front) serveFields(w http.ResponseWriter, r *http.Request, fields map[string]any) {
-	def := wire.DefaultRequest()
-	q, err := wire.Parse(new(wire.Parser), mustJSON(fields), &def)
-	if err != nil {
-		f.answerError(w, r, httpd.EventOf(err))
-		return
-	}
-	f.serveQuestion(w, r, &q)
-}
-
-func (f *Front) serveWhy(w http.ResponseWriter, r *http.Request) {
-	fields, q := map[string]any{"event": "why"}, r.URL.Query()
-	if q.Has("request") {
-		fields["request"] = q.Get("request")
-	}
-	if q.Has("last") {
-		n, err := strconv.Atoi(q.Get("last"))
+// serveAsked answers with the answer to the question that read finds in a request.
+func (f *Front) serveAsked(read func(*http.Request) (wire.Frame, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		q, err := read(r)
 		if err != nil {
-			f.answerError(w, r,
-				&wire.Error{Code: wire.BadRequest,
-					Message: fmt.Sprintf(`"last" is %.40q; it must be an integer of 1…%d`, q.Get("last"),
-						wire.MaxLast)})
+			f.answerError(w, r, httpd.EventOf(err))
 			return
 		}
-		fields["last"] = n
+		f.serveQuestion(w, r, &q)
 	}
-	f.serveFields(w, r, fields)
 }
 
 func (f *Front) serveMetrics(w http.ResponseWriter, r *http.Request) {
@@ -180,19 +145,11 @@ func (f *Front) serveMetrics(w http.ResponseWriter, r *http.Request) {
 	w.Write(out.Bytes())
 }
 
-// serveByID asks every engine process to end a request, or its thinking: one of them has it.
-func (f *Front) serveByID(w http.ResponseWriter, r *http.Request) {
-	f.serveOwner(w, r, func(a *httpAnswer) bool {
-		var of struct{ Found bool }
-		return json.Unmarshal(a.body, &of) == nil && of.Found
-	})
-}
-
-// serveControl asks every engine process to end an answer, or its thinking: one of them has it.
+// serveControl asks every engine process to end a request, or its thinking: one of them has it.
 func (f *Front) serveControl(w http.ResponseWriter, r *http.Request) {
 	f.serveOwner(w, r, func(a *httpAnswer) bool {
-		var done struct{ Success bool }
-		return json.Unmarshal(a.body, &done) == nil && done.Success
+		var done struct{ Found, Success bool } // of /cancel and /end_think, and of /chat/completions/control
+		return json.Unmarshal(a.body, &done) == nil && (done.Found || done.Success)
 	})
 }
 
@@ -247,7 +204,7 @@ func (f *Front) overHTTP(r *http.Request, body []byte) []httpAnswer {
 	var wg sync.WaitGroup
 	for i, a := range list {
 		wg.Go(func() {
-			status, answer, err := httpd.RoundTrip(a.fd, r, body, answerWithin)
+			status, answer, err := engineproc.RoundTrip(a.fd, r, body, answerWithin)
 			if err != nil {
 				f.log.Warn("an engine process does not answer", "model", a.m.name, "question", r.URL.Path, "error", err)
 				return

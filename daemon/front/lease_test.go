@@ -291,6 +291,7 @@ func TestHolderIsKilledWithinItsStep(t *testing.T) {
 
 // TestStepThatDoesNotEnd: the other models go on without the lease, and health says so.
 func TestStepThatDoesNotEnd(t *testing.T) {
+	t.Parallel() // it waits for most of its time
 	r := start(t, Options{}, []string{"stuck", "one"}, nil, "--step-timeout", "0s")
 	if got, err := whole(r.dial(), request("one", nil)); err != nil || got != "I am one" {
 		t.Fatalf("%q, %v", got, err)

@@ -8,10 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/api/ollama"
-	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/front/modelnews"
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -23,27 +21,9 @@ import (
 // The lists of models have the facts of the files' headers, whether the models are loaded or not. Package store caches
 // a header as long as its file does not change.
 
-// listing is a model of a list.
-type listing struct {
-	name    string
-	aliases []string
-	path    string // "" while the file is not known
-	cfg     *config.Config
-	digest  string // if the file's location names it
-	facts   *api.Facts
-	lora    []config.LoRA // of a configured model
-	details *store.Model  // of a model that was found
-	header  *store.Header // of the file; nil where it cannot be read
-
-	created time.Time
-	state   state
-	status  daemon.EngineStatus
-	expires time.Time // of a loaded model; zero: never
-}
-
 // list returns all models that a request can name, loaded or not, the default one first. Not on the poller's goroutine.
-func (f *Front) list(ctx context.Context) []*listing {
-	var out []*listing
+func (f *Front) list(ctx context.Context) []*report.Listing {
+	var out []*report.Listing
 	found := f.listed(f.fresh(ctx))
 	untitled := ""
 	f.call(func() {
@@ -60,96 +40,45 @@ func (f *Front) list(ctx context.Context) []*listing {
 		for _, m := range f.inOrder() {
 			by[m.file+"\x00"+m.recipe] = m
 			if m.configured {
-				l := &listing{name: m.label(), aliases: m.aliases, path: f.fileOf(m), cfg: m.cfg, created: f.began,
-					lora: slices.Clone(m.lora.list)}
-				l.of(m)
+				l := &report.Listing{Name: m.label(), Aliases: m.aliases, Path: f.fileOf(m), Config: m.cfg,
+					Created: f.began, LoRA: slices.Clone(m.lora.list)}
+				m.list(l)
 				out = append(out, l)
 			}
 		}
 		for _, of := range found {
-			l := &listing{name: of.ID(), path: of.Path(), cfg: f.cfg, created: of.Modified,
-				digest: strings.TrimPrefix(of.Digest, "sha256:")}
-			l.details = of
+			l := &report.Listing{Name: of.ID(), Path: of.Path(), Config: f.cfg, Created: of.Modified, Found: of,
+				Digest: strings.TrimPrefix(of.Digest, "sha256:"),
+				Status: reports.ServedStatus{Value: unloaded.served()}}
 			if m := by[of.Path()+"\x00"+recipeOf(of)]; m != nil {
-				l.of(m)
+				m.list(l)
 			}
 			out = append(out, l)
 		}
 	})
 	kept := out[:0]
 	for _, l := range out {
-		if f.describe(l) {
+		if l.Describe(f.headers) {
 			kept = append(kept, l)
 		}
 	}
 	return kept
 }
 
-// of adds the state that the front has of the model. Poller's goroutine.
-func (l *listing) of(m *served) {
-	l.state, l.status = m.state, m.status
+// list adds the state of the model to its listing. Poller's goroutine.
+func (m *served) list(l *report.Listing) {
+	l.Status = reports.ServedStatus{Value: m.state.served(), Failed: m.state == down}
+	l.Ready, l.Cells, l.GPU = m.state == ready, m.status.Context, m.status.GPU
 	if after, leaves := m.leavesAfter(); leaves {
-		l.expires = m.used.Add(after)
+		l.Expires = m.used.Add(after)
 	}
-}
-
-// describe adds the facts of the model's file; false: the file is no model.
-func (f *Front) describe(l *listing) bool {
-	l.facts = &api.Facts{Asleep: true}
-	l.facts.Model.Path = l.name // tells it from others whose file is not known either
-	if l.path != "" {
-		h, err := f.headers.Header(l.path) // of one that cannot be read the size and the digest are listed
-		if err == nil && !h.Model() {
-			return false
-		}
-		if h.Digest != "" {
-			l.facts = report.ListedFacts(l.cfg, l.path, &h)
-		}
-		if err == nil {
-			l.header = &h
-		}
-	}
-	if l.digest != "" {
-		l.facts.File.Digest = l.digest
-	}
-	if l.state == ready {
-		l.facts.Cells, l.facts.GPU = l.status.Context, l.status.GPU
-		if l.facts.Context = l.facts.Cells; !l.facts.Model.Encoder {
-			l.facts.Context = l.cfg.Longest(l.facts.Cells)
-		}
-	}
-	return true
-}
-
-// model returns the listing in OpenAI's form.
-func (l *listing) model() reports.ServedModel {
-	return reports.ServedModel{ID: l.name, Object: "model", Created: l.created.Unix(), OwnedBy: "uma-serve",
-		Meta: l.facts.Meta(), Aliases: l.names(), Tags: l.tags(),
-		Status: &reports.ServedStatus{Value: l.state.served(), Failed: l.state == down}}
-}
-
-// names returns the further names of the model that lists show. For that of --alias they are all of these, as in
-// llama-server's list; it answers to the name of its file, too.
-func (l *listing) names() []string {
-	if names := l.cfg.Names(); l.details == nil && len(names) > 0 {
-		return names
-	}
-	return l.aliases
-}
-
-// tags returns those of --tags, which the default model has.
-func (l *listing) tags() []string {
-	if l.details != nil {
-		return nil
-	}
-	return l.cfg.Tags
 }
 
 // servedModels returns the list in OpenAI's form.
 func (f *Front) servedModels(ctx context.Context) []reports.ServedModel {
 	out := []reports.ServedModel{}
 	for _, l := range f.list(ctx) {
-		out = append(append(out, l.model()), l.adapters()...)
+		out = append(append(out, l.Model()), l.Adapters()...)
 	}
 	return out
 }
@@ -186,8 +115,8 @@ func (f *Front) serveModel(w http.ResponseWriter, r *http.Request) {
 		}
 	})
 	for _, l := range list {
-		if l.name == of {
-			answerJSON(w, http.StatusOK, l.model())
+		if l.Name == of {
+			answerJSON(w, http.StatusOK, l.Model())
 			return
 		}
 	}
@@ -198,9 +127,9 @@ func (f *Front) serveModel(w http.ResponseWriter, r *http.Request) {
 }
 
 // ollama returns the list in the form of ollama's API.
-func (f *Front) ollama(list []*listing) (out []ollama.Served) {
+func (f *Front) ollama(list []*report.Listing) (out []ollama.Served) {
 	for _, l := range list {
-		out = append(out, ollama.Served{Name: l.name, Facts: l.facts, Since: f.began, Expires: l.expires})
+		out = append(out, ollama.Served{Name: l.Name, Facts: l.Facts, Since: f.began, Expires: l.Expires})
 	}
 	return out
 }
@@ -210,9 +139,9 @@ func (f *Front) serveTags(w http.ResponseWriter, r *http.Request) {
 }
 
 func (f *Front) servePS(w http.ResponseWriter, r *http.Request) {
-	var loaded []*listing
+	var loaded []*report.Listing
 	for _, l := range f.list(r.Context()) {
-		if l.state == ready {
+		if l.Ready {
 			loaded = append(loaded, l)
 		}
 	}

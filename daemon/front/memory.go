@@ -2,15 +2,13 @@ package front
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/config"
-	"github.com/uma-serve/uma-serve/daemon/report"
-	"github.com/uma-serve/uma-serve/internal/cli/ui"
+	"github.com/uma-serve/uma-serve/daemon/front/ledger"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -89,7 +87,7 @@ func (f *Front) admit() {
 			f.fail(m, f.tooLarge(m))
 			continue
 		}
-		if p := f.fit(m, (*served).takesMemory); enough(&p, &best) {
+		if p := f.fit(m, (*served).takesMemory); ledger.Enough(&p, &best) {
 			f.queue = slices.Delete(f.queue, 0, 1)
 			f.start(m, p)
 			continue
@@ -99,33 +97,32 @@ func (f *Front) admit() {
 	}
 }
 
-// enough reports whether a model is put into p rather than others are unloaded for it, with which it would have best.
-func enough(p, best *config.Place) bool {
-	return p.Tokens >= min(best.Tokens, config.EnoughContext) && p.Layers() >= best.Layers()
-}
-
 // takesMemory reports whether the model has a process, or is about to have one.
 func (m *served) takesMemory() bool { return m.proc != nil || m.state == starting }
 
-// takes returns the memory that the models take for which counts returns true, in bytes, and the files among it.
-func (f *Front) takes(counts func(*served) bool) (total int64, files map[string]int64) {
-	files = map[string]int64{}
+// ledger returns the memory that there is.
+func (f *Front) ledger() *ledger.Ledger {
+	return &ledger.Ledger{Limit: f.limit, HostMost: f.hostMost, Rooms: f.devices.rooms}
+}
+
+// use returns what the model takes, or would take. Its demand is known.
+func (m *served) use() ledger.Use {
+	return ledger.Use{Demand: m.demand, Place: m.place, Placed: m.placed, Said: m.status.Devices}
+}
+
+// uses returns what the models take for which counts returns true.
+func (f *Front) uses(counts func(*served) bool) (out []ledger.Use) {
 	for _, m := range f.models {
-		if m.demand == nil || !counts(m) {
-			continue
-		}
-		total += m.placed.Private(m.place.Tokens)
-		for file, n := range m.placed.Mapped {
-			total += max(n-files[file], 0)
-			files[file] = max(files[file], n)
+		if m.demand != nil && counts(m) {
+			out = append(out, m.use())
 		}
 	}
-	return total, files
+	return out
 }
 
 // used returns the memory that models take at the moment, without host tiers.
 func (f *Front) used() int64 {
-	n, _ := f.takes((*served).takesMemory)
+	n, _ := ledger.Takes(f.uses((*served).takesMemory))
 	return n
 }
 
@@ -134,56 +131,13 @@ func (f *Front) fit(m *served, stays func(*served) bool) config.Place {
 	if f.full(m, stays) {
 		return config.Place{}
 	}
-	return f.fitDemand(m.demand, func(o *served) bool { return o != m && stays(o) })
+	return f.ledger().Place(m.demand, f.uses(func(o *served) bool { return o != m && stays(o) }))
 }
 
-// fitDemand is fit of a model with this demand beside those for which stays returns true. An automatic context leaves
-// some memory for the host tiers.
-func (f *Front) fitDemand(d *config.Demand, stays func(*served) bool) config.Place {
-	taken, files := f.takes(stays)
-	room := func(on *config.Demand) int64 {
-		n := f.limit - taken
-		for file, bytes := range on.Mapped {
-			n -= max(bytes-files[file], 0)
-		}
-		return n
-	}
-	rooms := f.roomsBeside(stays)
-	p := d.Place(func(on *config.Demand) int64 {
-		n := room(on)
-		return n - min(f.hostMost, max(n-on.Fixed, 0)/hostReserve)
-	}, rooms)
-	if p.Tokens == 0 {
-		p = d.Place(room, rooms)
-	}
-	return p
-}
-
-// roomsBeside returns what the models for which stays returns true leave of each device.
-func (f *Front) roomsBeside(stays func(*served) bool) []config.Room {
-	rooms := slices.Clone(f.devices.rooms)
-	for _, m := range f.models {
-		if m.demand == nil || !stays(m) {
-			continue
-		}
-		takes := m.onDevices()
-		for i := range rooms {
-			rooms[i].Bytes = max(rooms[i].Bytes-takes[rooms[i].Device], 0)
-		}
-	}
-	return rooms
-}
-
-// onDevices returns the memory of each device that m takes, in bytes: by the engine's figures once it is loaded. A
-// process that is unloaded has all of it until it has ended.
+// onDevices returns the memory of each device that m takes, in bytes.
 func (m *served) onDevices() map[string]int64 {
-	takes := m.demand.DeviceBytes(&m.place)
-	for _, r := range m.f.devices.rooms {
-		if n := m.status.Devices[r.Device]; n > 0 {
-			takes[r.Device] = min(n, r.Bytes) + config.DriverBytes // the process is not trusted
-		}
-	}
-	return takes
+	u := m.use()
+	return m.f.ledger().OnDevices(&u)
 }
 
 // full reports whether --models-max leaves no place for m beside the models for which stays returns true.
@@ -200,15 +154,13 @@ func (f *Front) full(m *served, stays func(*served) bool) bool {
 	return n >= f.cfg.ModelsMax
 }
 
-// hostReserve is the divisor of the memory for an automatic context that is left for host tiers.
-const hostReserve = 32
-
 // need returns the memory of the model, loaded or not, in bytes: weights, KV cells and buffers.
 func (m *served) need() int64 {
 	if m.demand == nil {
 		return 0
 	}
-	return m.placed.Private(m.place.Tokens) + m.placed.Weights()
+	u := m.use()
+	return u.Host()
 }
 
 func (f *Front) tooLarge(m *served) error {
@@ -216,29 +168,8 @@ func (f *Front) tooLarge(m *served) error {
 		return &wire.RequestError{Code: wire.ModelTooLarge, Message: fmt.Sprintf("model %s cannot be loaded: "+
 			"--models-max is %d, and as many models are pinned", m.name, f.cfg.ModelsMax)}
 	}
-	pinnedElse := func(o *served) bool { return o != m && o.pinned }
-	if least := m.demand.LeastOnDevices(); least > 0 && len(f.devices.rooms) > 0 {
-		left := f.roomsBeside(pinnedElse)
-		plenty := func(*config.Demand) int64 { return math.MaxInt64 }
-		if p := m.demand.Place(plenty, left); p.Tokens == 0 {
-			return &wire.RequestError{Code: wire.ModelTooLarge, Message: report.TooLargeForDevices(m.name, least,
-				f.devices.rooms, left)}
-		}
-	}
-	on := m.demand.Placed(m.demand.Device.Most)
-	text := fmt.Sprintf("model %s needs %s of memory (weights, KV cells, buffers), and --memory is %s", m.name,
-		bytesText(on.Private(on.Least)+on.Weights()), bytesText(f.limit))
-	if pinned, _ := f.takes(pinnedElse); pinned > 0 {
-		text += fmt.Sprintf(", of which pinned models have %s", bytesText(pinned))
-	}
-	advice := "; raise --memory, or use a smaller model"
-	if m.demand.Most == m.demand.Least {
-		advice = "; raise --memory, or use a smaller --ctx-size (auto takes what fits)"
-	}
-	return &wire.RequestError{Code: wire.ModelTooLarge, Message: text + advice}
+	return f.ledger().TooLarge(m.name, m.demand, f.uses(func(o *served) bool { return o != m && o.pinned }))
 }
-
-func bytesText(n int64) string { return ui.Bytes(uint64(max(n, 0))) }
 
 // answerFirst is the time for which a model waits for busy ones to become idle. After it, one of those is unloaded when
 // its running answers are finished, and its next requests wait in turn.
@@ -274,7 +205,7 @@ func (f *Front) makeRoom(m *served, best *config.Place) {
 	})
 	fits := func() bool {
 		p := f.fit(m, func(o *served) bool { return o.takesMemory() && !leaves[o] })
-		return enough(&p, best)
+		return ledger.Enough(&p, best)
 	}
 	for _, o := range candidates {
 		if fits() {

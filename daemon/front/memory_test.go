@@ -75,6 +75,7 @@ func TestFiftyModelsInRoomForFour(t *testing.T) {
 // TestAnsweringAndPinnedModelsStay: a model that answers or is pinned does not leave; the request waits, and why says
 // so.
 func TestAnsweringAndPinnedModelsStay(t *testing.T) {
+	t.Parallel() // it waits for most of its time
 	r := start(t, Options{}, []string{"pinned", "slow", "three"}, func(c *config.Config) { c.Models[0].Pinned = true },
 		"--memory", "200b")
 	r.awaitReady("pinned")

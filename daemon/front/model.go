@@ -1,16 +1,11 @@
 package front
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
-	"strings"
-	"syscall"
 	"time"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
@@ -19,6 +14,8 @@ import (
 	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/devices"
+	"github.com/uma-serve/uma-serve/daemon/front/engineproc"
+	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/daemon/scrapes"
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
 	"github.com/uma-serve/uma-serve/daemon/shm/lease"
@@ -42,11 +39,11 @@ type served struct {
 	idle       time.Duration // without a request until it is unloaded; 0 = never
 	keep       keep          // what the newest request of ollama's API says of that
 
-	file    string          // of the model, "" while it is not known
-	recipe  string          // its name, if it was made of the file's model and more than another name for it
-	title   string          // the name that the file of the only model has; "" while it is not known
-	header  fileFacts       // not the poller's: it has a lock
-	called  map[string]bool // lower-cased names by which it was asked, beside its own
+	file    string            // of the model, "" while it is not known
+	recipe  string            // its name, if it was made of the file's model and more than another name for it
+	title   string            // the name that the file of the only model has; "" while it is not known
+	header  report.FactsCache // not the poller's: it has a lock
+	called  map[string]bool   // lower-cased names by which it was asked, beside its own
 	state   state
 	demand  *config.Demand // of memory; nil until it is known
 	place   config.Place   // where it is, with its context; of a model that has no process, the most that it may have
@@ -212,94 +209,43 @@ func (f *Front) start(m *served, place config.Place) {
 	})
 }
 
-// spawn starts an engine process and writes its first message. def: the model is the default one.
+// spawn starts an engine process. def: the model is the default one.
 func (f *Front) spawn(m *served, cfg *config.Config, names, added []string, def bool) (p *process, fd int,
 	err error) {
-	fail := func(err error) (*process, int, error) {
+	start, err := f.startOf(cfg)
+	if err == nil {
+		start.Seat = m.seat
+		start.Model, start.Names, start.Default, start.Added = m.name, names, def, added
+		start.Any, start.FileName = f.lenient && f.found.store == nil, f.any && def && len(f.cfg.Alias) == 0
+		spec := engineproc.Spec{Program: f.opts.Program, Args: f.opts.Args, Model: m.name, Shown: f.shown,
+			Stderr: f.opts.Stderr, Slots: f.cfg.MaxSessions + spareSlots, Requests: 2*(cfg.MaxQueue+cfg.Parallel) + 64,
+			OnDevice: cfg.OnDevice(), Start: start}
+		if m.seat != nil {
+			spec.Leases = f.leases.File()
+		}
+		p = &process{cfg: cfg}
+		p.cmd, p.table, fd, err = spec.Run()
+	}
+	if err != nil {
 		return nil, -1, fmt.Errorf("start an engine process for %s: %w", m.name, err)
 	}
-	start, err := f.startOf(cfg)
-	if err != nil {
-		return fail(err)
-	}
-	start.Seat = m.seat
-	start.Model, start.Names, start.Default, start.Added = m.name, names, def, added
-	start.Any, start.FileName = f.lenient && f.found.store == nil, f.any && def && len(f.cfg.Alias) == 0
-	body, err := json.Marshal(&start)
-	if err != nil {
-		return fail(err)
-	}
-	table, err := connstate.Create(f.cfg.MaxSessions+spareSlots,
-		min(2*(cfg.MaxQueue+cfg.Parallel)+64, connstate.MaxRequests))
-	if err != nil {
-		return fail(err)
-	}
-	ours, theirs, err := ipc.SocketPair()
-	if err != nil {
-		table.Close()
-		return fail(err)
-	}
-	link := os.NewFile(uintptr(theirs), "link")
-	defer link.Close()
-	cmd := exec.Command(f.opts.Program, append(slices.Clone(f.opts.Args), m.name)...)
-	cmd.Args[0] = cmp.Or(m.f.shown, cmd.Args[0])
-	cmd.ExtraFiles = []*os.File{link, table.File()} // daemon.EngineLinkFD, daemon.EngineTableFD
-	if m.seat != nil {
-		cmd.ExtraFiles = append(cmd.ExtraFiles, f.leases.File()) // daemon.EngineLeaseFD
-	}
-	cmd.Stderr = f.opts.Stderr
-	cmd.Env = devices.DriverEnvironment()
-	if !cfg.OnDevice() {
-		// It needs no library of a back end, which the sandbox would refuse to open.
-		cmd.Env = append(cmd.Env, "UMA_BACKEND_DIR="+os.DevNull)
-	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // the front handles Ctrl-C at a terminal
-	if err := cmd.Start(); err != nil {
-		unix.Close(ours)
-		table.Close()
-		return fail(err)
-	}
-	p = &process{cmd: cmd, table: table, cfg: cfg}
-	if err := ipc.WriteLinkMessage(ours, daemon.LinkStart, body); err != nil {
-		p.kill()
-		_ = cmd.Wait()
-		unix.Close(ours)
-		table.Close()
-		return fail(err)
-	}
-	return p, ours, nil
+	return p, fd, nil
 }
 
-// traced returns the configuration of the next process of m, whose --trace is a file for it alone: FILE for the first
-// one of the default model, then FILE-2; FILE-MODEL and FILE-MODEL-2 for another model, before the extension of FILE.
+// traced returns the configuration of the next process of m, whose --trace is a file for it alone.
 func (m *served) traced(def bool) *config.Config {
 	cfg := m.located.WithMemory(m.host.cap, &m.place)
 	if m.configured {
 		cfg.LoRA = m.lora.option()
 	}
-	if cfg.Trace == "" {
-		return cfg
-	}
-	ext := filepath.Ext(cfg.Trace)
-	base := strings.TrimSuffix(cfg.Trace, ext)
-	if !def {
-		base += "-" + fileName(m.name)
-	}
-	if m.loads > 0 {
-		base += fmt.Sprintf("-%d", m.loads+1)
-	}
-	cfg.Trace = base + ext
-	return cfg
-}
-
-// fileName returns a model's name without the characters that a file name cannot have.
-func fileName(name string) string {
-	return strings.Map(func(r rune) rune {
-		if r == '/' || r == ':' || r < ' ' {
-			return '_'
+	if cfg.Trace != "" {
+		of := m.name
+		if def {
+			of = ""
 		}
-		return r
-	}, name)
+		cfg.Trace = engineproc.TracePath(cfg.Trace, of, m.loads)
+	}
+	return cfg
 }
 
 // spareSlots is the number of extra slots in a table, for closed connections that an engine process still counts.
@@ -323,7 +269,6 @@ func (f *Front) started(m *served, p *process, fd int, err error) {
 	}
 	m.proc, m.state = p, loading
 	m.loads++
-	f.counts.loads++
 	m.begun = 0
 	m.touch()
 	if len(m.called) > 0 { // since its process was begun, perhaps
@@ -375,7 +320,7 @@ func (f *Front) hear(m *served, p *process, msg ipc.LinkMessage) {
 	if msg.FD >= 0 {
 		if msg.Kind == daemon.LinkSupervise && !p.supervised {
 			p.supervised = true
-			f.supervise(m, p, msg.FD)
+			go f.supervise(m, p, msg.FD)
 		} else {
 			unix.Close(msg.FD)
 		}
@@ -395,6 +340,16 @@ func (f *Front) hear(m *served, p *process, msg ipc.LinkMessage) {
 		m.counted.Hear(msg.Body)
 	case daemon.LinkStatus:
 		f.hearStatus(m, p, msg.Body)
+	}
+}
+
+// supervise supervises a confined process; one that cannot be is killed.
+func (f *Front) supervise(m *served, p *process, fd int) {
+	log, pid := f.log.With("model", m.name), p.pid()
+	err := engineproc.Supervise(fd, pid, p.cfg, log, func() { f.loop.Do(func() { m.denied++ }) })
+	if err != nil {
+		log.Error("an engine process is not supervised any more: it is killed", "pid", pid, "error", err)
+		p.kill()
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/uma-serve/uma-serve/daemon/front/ledger"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -45,8 +46,8 @@ func (m *served) waitsFor() (reason, text string) {
 	switch m.state {
 	case queued:
 		return "model_memory", fmt.Sprintf("It waits until model %s is loaded, which needs %s of memory: %s of %s are "+
-			"in use, and other models are unloaded when they have answered.", m.name, bytesText(m.need()),
-			bytesText(m.f.used()), bytesText(m.f.limit))
+			"in use, and other models are unloaded when they have answered.", m.name, ledger.Text(m.need()),
+			ledger.Text(m.f.used()), ledger.Text(m.f.limit))
 	case unloading:
 		return "model_unloading", fmt.Sprintf("It waits until model %s, which is being unloaded for another one, is "+
 			"loaded again.", m.name)

@@ -14,9 +14,6 @@ import (
 	"github.com/uma-serve/uma-serve/models/download"
 )
 
-// resultLabel is the label of the result of a download.
-const resultLabel = "result"
-
 // writePrometheus writes the front's own metrics, those about its models, and the engine processes' with the label
 // model.
 func (f *Front) writePrometheus(w io.Writer, r *http.Request) error {
@@ -72,22 +69,7 @@ func (f *Front) ownFamilies() (out []*dto.MetricFamily) {
 	downloads := f.downloads.Counts()
 	f.call(func() {
 		for _, d := range metrics.Front {
-			mf := &dto.MetricFamily{Name: &d.Name, Help: &d.Help, Type: dto.MetricType_GAUGE.Enum()}
-			if d.Counter {
-				mf.Type = dto.MetricType_COUNTER.Enum()
-			}
-			value := func(v float64, labels ...string) {
-				m := &dto.Metric{}
-				for i := 0; i+1 < len(labels); i += 2 {
-					m.Label = append(m.Label, &dto.LabelPair{Name: &labels[i], Value: &labels[i+1]})
-				}
-				if d.Counter {
-					m.Counter = &dto.Counter{Value: &v}
-				} else {
-					m.Gauge = &dto.Gauge{Value: &v}
-				}
-				mf.Metric = append(mf.Metric, m)
-			}
+			mf, value := scrapes.Family(d.Name, d.Help, d.Counter)
 			switch d.Name {
 			case metrics.FrontMemoryLimit:
 				value(float64(f.limit))
@@ -96,9 +78,9 @@ func (f *Front) ownFamilies() (out []*dto.MetricFamily) {
 			case metrics.FrontHostBudget:
 				value(float64(f.hostBudget))
 			case metrics.FrontDownloads:
-				value(float64(downloads.Finished), resultLabel, string(download.Finished))
-				value(float64(downloads.Failed), resultLabel, string(download.Failed))
-				value(float64(downloads.Canceled), resultLabel, string(download.Canceled))
+				value(float64(downloads.Finished), "result", string(download.Finished))
+				value(float64(downloads.Failed), "result", string(download.Failed))
+				value(float64(downloads.Canceled), "result", string(download.Canceled))
 			case metrics.FrontDownloadsRun:
 				value(float64(downloads.Running + downloads.Waiting))
 			case metrics.FrontDownloadsBytes:
@@ -106,7 +88,7 @@ func (f *Front) ownFamilies() (out []*dto.MetricFamily) {
 			case metrics.FrontDeviceTotal, metrics.FrontDeviceLimit, metrics.FrontDeviceFree, metrics.FrontDeviceModel:
 				f.deviceMetric(d.Name, value)
 			default:
-				if f.mcpMetric(d.Name, value) {
+				if f.box.Metric(d.Name, value) {
 					break
 				}
 				for _, m := range f.models {
@@ -123,7 +105,7 @@ func (f *Front) ownFamilies() (out []*dto.MetricFamily) {
 
 // deviceMetric gives the values of one of metrics.Front for each discrete device whose memory is known.
 func (f *Front) deviceMetric(name string, value func(v float64, labels ...string)) {
-	free := f.roomsBeside((*served).takesMemory)
+	free := f.ledger().Left(f.uses((*served).takesMemory))
 	for i, r := range f.devices.rooms {
 		switch name {
 		case metrics.FrontDeviceTotal:

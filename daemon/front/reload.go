@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/front/engineproc"
 	"github.com/uma-serve/uma-serve/internal/cli/clierr"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -43,7 +44,7 @@ func (f *Front) ofTable(c *config.Config, t *config.Model) (*served, error) {
 // ownCache gives a model of several a separate cache folder: a process locks the folder, and opens nothing else.
 func ownCache(cfg *config.Config, name string) {
 	if cfg.CacheDir != "" {
-		cfg.CacheDir = filepath.Join(cfg.CacheDir, fileName(name))
+		cfg.CacheDir = filepath.Join(cfg.CacheDir, engineproc.FileName(name))
 	}
 }
 
@@ -171,7 +172,7 @@ func (f *Front) replace(list []*served, tables map[*served]*config.Model, gone [
 	f.models = append(f.models, found...)
 	for _, m := range gone {
 		if f.names[strings.ToLower(m.name)] == nil {
-			f.removed.add(m.name)
+			f.removed.Add(m.name)
 		}
 	}
 	before := f.def

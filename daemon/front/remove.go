@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/uma-serve/uma-serve/internal/cli/clierr"
@@ -20,31 +19,7 @@ import (
 const (
 	removeWait = time.Minute           // for a model's running answers to end
 	removeLook = 20 * time.Millisecond // between two looks at it
-	maxRemoved = 64                    // names that watchers are told, see removals
 )
-
-// removals are the newest names of deleted models, for watchers of /models/sse.
-type removals struct {
-	mu    sync.Mutex
-	count int      // since the start
-	names []string // the last ones, maxRemoved at most
-}
-
-func (l *removals) add(name string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.count++
-	l.names = append(l.names, name)
-	l.names = l.names[max(0, len(l.names)-maxRemoved):]
-}
-
-// since returns the names that were added after the first count ones, and how many there are now.
-func (l *removals) since(count int) ([]string, int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	n := min(l.count-count, len(l.names))
-	return slices.Clone(l.names[len(l.names)-n:]), l.count
-}
 
 // quoted is a name in an error, cut.
 func quoted(name string) string { return fmt.Sprintf("%.100q", name) }
@@ -60,7 +35,7 @@ func (f *Front) Remove(ctx context.Context, name string) *wire.Error {
 	if canceled != nil {
 		here := f.arrivedAs(canceled)
 		if here == "" {
-			f.removed.add(name)
+			f.removed.Add(name)
 			return nil
 		}
 		name = here
@@ -86,7 +61,7 @@ func (f *Front) Remove(ctx context.Context, name string) *wire.Error {
 		return e
 	}
 	f.log.Info("deleted", "model", of.ID(), "bytes", of.Bytes)
-	f.removed.add(of.ID())
+	f.removed.Add(of.ID())
 	return nil
 }
 
@@ -108,7 +83,7 @@ func (f *Front) arrivedAs(canceled *download.State) (name string) {
 
 // discard cancels the download of a name and deletes what has arrived of files that are not whole; nil: none runs.
 func (f *Front) discard(ctx context.Context, name string) *download.State {
-	for _, spelled := range []string{name, routerName(name)} {
+	for _, spelled := range []string{name, download.RouterName(name)} {
 		key, err := download.Key(spelled)
 		if err != nil {
 			continue

@@ -59,7 +59,7 @@ func TestFit(t *testing.T) {
 		if c.card > 0 {
 			f.devices.rooms = []config.Room{{Device: "CUDA0", Bytes: c.card}}
 		}
-		got := f.fitOf(c.state, c.demand)
+		got := f.fitOf(c.state == ready, c.demand)
 		if got.Fits != c.fits || !strings.Contains(got.Text, c.text) || got.Room < 0 ||
 			(got.DeviceRoom > 0) != (c.card > 0) {
 			t.Errorf("%s: %+v, want %v with %q", c.name, got, c.fits, c.text)

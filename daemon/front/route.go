@@ -17,15 +17,16 @@ import (
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
+	"github.com/uma-serve/uma-serve/ipc/wire/split"
 )
 
 // router is the Front as ipc.Router.
 type router struct{ f *Front }
 
 // Route finds the model of a message, and its process.
-func (r router) Route(c *ipc.Conn, p wire.Protocol, message []byte, end bool) (ipc.Verdict, *ipc.Link) {
+func (r router) Route(c *ipc.Conn, p split.Protocol, message []byte, end bool) (ipc.Verdict, *ipc.Link) {
 	switch p {
-	case wire.Framed:
+	case split.Framed:
 		name, found, _ := jsontext.Member(message, "model")
 		if !found && !isRequest(message) {
 			return ipc.Serve, nil
@@ -35,10 +36,10 @@ func (r router) Route(c *ipc.Conn, p wire.Protocol, message []byte, end bool) (i
 			note(c, message)
 		}
 		return v, k
-	case wire.Newline:
+	case split.Newline:
 		line, _, whole := bytes.Cut(message, []byte{'\n'})
 		line = bytes.TrimSuffix(line, []byte{'\r'})
-		if kind, err := wire.ParseLine(line); whole && err == nil && kind == wire.LineMetrics {
+		if kind, err := split.ParseLine(line); whole && err == nil && kind == split.LineMetrics {
 			return ipc.Serve, nil
 		}
 		if !whole && !end &&

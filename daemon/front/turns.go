@@ -1,19 +1,15 @@
 package front
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
-	"github.com/uma-serve/uma-serve/daemon/documents"
+	"github.com/uma-serve/uma-serve/daemon/front/engineproc"
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/daemon/kept"
 	"github.com/uma-serve/uma-serve/daemon/toolbox"
@@ -111,46 +107,16 @@ func (f *Front) askAs(ctx context.Context, peer ipc.Peer, path string, header ht
 		return nil, err
 	}
 	leave := func() { f.call(func() { m.inside--; m.touch() }) }
-	file := os.NewFile(uintptr(fd), "engine")
-	conn, err := net.FileConn(file)
-	file.Close()
+	conn, err := engineproc.Conn(fd)
 	if err != nil {
 		leave()
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { conn.Close() }) // a client that leaves cancels its request
-	end := func() { stop(); conn.Close(); leave() }
-	var head bytes.Buffer
-	fmt.Fprintf(&head, "POST %s HTTP/1.1\r\nHost: uma\r\nConnection: close\r\nContent-Length: %d\r\n%s: 1\r\n", path,
-		len(body), documents.Header)
-	_ = header.Write(&head) // a buffer takes everything
-	head.WriteString("\r\n")
-	if _, err := conn.Write(append(head.Bytes(), body...)); err != nil {
-		end()
-		return nil, fmt.Errorf("%w: %w", kept.ErrLost, err)
-	}
-	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	resp, err := engineproc.Post(ctx, conn, path, header, body, leave)
 	if err != nil {
-		end()
 		return nil, fmt.Errorf("%w: %w", kept.ErrLost, err)
 	}
-	resp.Body = &lastBody{ReadCloser: resp.Body, end: end}
 	return resp, nil
-}
-
-// lastBody is the body of the only answer on a connection.
-type lastBody struct {
-	io.ReadCloser
-	end func()
-}
-
-func (b *lastBody) Close() error {
-	err := b.ReadCloser.Close()
-	if b.end != nil {
-		b.end()
-		b.end = nil
-	}
-	return err
 }
 
 // passWhenLoaded passes a new connection to the process of a model, which it waits for. The caller decrements m.inside.

@@ -8,5 +8,6 @@
 //	kv.go         the pool, the tiers below it, and what is in them
 //	health.go     which status a daemon has
 //	facts.go      a model as API answers describe it, loaded or from its file
+//	merge.go      the answers of several processes as one
 //	dump.go       metrics on SIGUSR1, the loop's state after a broken invariant
 package report

@@ -42,6 +42,26 @@ func (families Families) Add(text io.Reader, name string) error {
 	return nil
 }
 
+// Family returns a metric without values, and the function that adds one, with its labels: a name, then its value.
+func Family(name, help string, counter bool) (mf *dto.MetricFamily, add func(v float64, labels ...string)) {
+	mf = &dto.MetricFamily{Name: &name, Help: &help, Type: dto.MetricType_GAUGE.Enum()}
+	if counter {
+		mf.Type = dto.MetricType_COUNTER.Enum()
+	}
+	return mf, func(v float64, labels ...string) {
+		m := &dto.Metric{}
+		for i := 0; i+1 < len(labels); i += 2 {
+			m.Label = append(m.Label, &dto.LabelPair{Name: &labels[i], Value: &labels[i+1]})
+		}
+		if counter {
+			m.Counter = &dto.Counter{Value: &v}
+		} else {
+			m.Gauge = &dto.Gauge{Value: &v}
+		}
+		mf.Metric = append(mf.Metric, m)
+	}
+}
+
 // Write writes the metrics in the order of their names.
 func (families Families) Write(w io.Writer) error {
 	for _, name := range slices.Sorted(maps.Keys(families)) {

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -37,11 +38,23 @@ func parse(fset *token.FileSet, name string, text any) (source, error) {
 	return source{path.Dir(name), name, f, strings.HasSuffix(name, "_test.go")}, err
 }
 
-func sources(t *testing.T) (out []source) {
+func sources(t *testing.T) []source {
 	t.Helper()
+	out, err := parsed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(out) < 20 {
+		t.Fatalf("only %d Go files found: the walk is broken", len(out))
+	}
+	return out
+}
+
+// parsed reads them once for all rules.
+var parsed = sync.OnceValues(func() (out []source, err error) {
 	root := os.DirFS(filepath.Join("..", ".."))
 	fset := token.NewFileSet()
-	err := fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
+	err = fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -63,14 +76,8 @@ func sources(t *testing.T) (out []source) {
 		out = append(out, s)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(out) < 20 {
-		t.Fatalf("only %d Go files found: the walk is broken", len(out))
-	}
-	return out
-}
+	return out, err
+})
 
 func imports(f *ast.File) (paths []string) {
 	for _, s := range f.Imports {

@@ -26,9 +26,7 @@ type allowance struct {
 }
 
 var largePackages = map[string]allowance{
-	"daemon/front": {5750, "one goroutine owns the models, and each message to it is a function here"},
-	"ipc/wire":     {6150, "every field of the protocol, for the server and for clients"},
-	"sched":        {5680, "rules that share one list of requests and one prediction of a step"},
+	"sched": {5680, "rules that share one list of requests and one prediction of a step"},
 }
 
 var largeStructs = map[string]allowance{

@@ -1,6 +1,10 @@
-package wire
+package wire_test
 
-import "testing"
+import (
+	"testing"
+
+	. "github.com/uma-serve/uma-serve/ipc/wire"
+)
 
 func TestDefaultsWith(t *testing.T) {
 	def, err := DefaultsWith([]byte(`{"temperature":0.25,"stop":["a"],"max_tokens":7}`))

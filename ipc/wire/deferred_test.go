@@ -1,8 +1,10 @@
-package wire
+package wire_test
 
 import (
 	"strings"
 	"testing"
+
+	. "github.com/uma-serve/uma-serve/ipc/wire"
 )
 
 // Definitions of deferred tools stand where the conversation first refers to them.

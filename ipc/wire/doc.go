@@ -4,24 +4,21 @@
 //
 // # The way of a message
 //
-// A connection's first bytes go through [Sniff], which tells the three protocols apart. On a framed connection a
-// [Splitter] then cuts what the socket delivers into payloads, and [Parser.Parse] turns a payload into a [Frame]: a
-// generation request, a cancel, or an admin question. Answers are written by [AppendToken], [AppendEOS],
-// [AppendError], [AppendProgress] and [AppendReport], each of which appends one complete frame, its length included,
-// to a buffer the caller owns. On a newline connection a [LineSplitter] and [ParseLine] do the same for text.
-// Clients use the mirror image: [AppendRequest], [AppendCancel], [AppendAdmin] and [Parser.ParseEvent].
+// Package split tells the three protocols apart by a connection's first bytes and cuts what the socket delivers into
+// payloads, or into lines of text. [Parse] turns a payload into a [Frame]: a generation request, a cancel, or an admin
+// question. Answers are written by [AppendToken], [AppendEOS], [AppendError], [AppendProgress] and [AppendReport], each
+// of which appends one complete frame, its length included, to a buffer the caller owns. The mirror image, for clients,
+// is package client/frames.
 //
 // # Two kinds of errors
 //
-// A [FrameError] means that the position in the byte stream is lost: answer it, then close. A [RequestError] means
+// A split.FrameError means that the position in the byte stream is lost: answer it, then close. A [RequestError] means
 // that one whole frame cannot be served: answer it; the connection and its other requests live on. Both carry the
 // protocol's [Code] and a text that names the field or the limit.
 //
 // # Caveats
 //
-//   - A payload returned by [Splitter.Next] is a view into the bytes given to that call or into the splitter's own
-//     buffer. It is valid until the next call and must not be modified.
-//   - A parsed [Request] owns its memory. An [Event] owns it too, but the next ParseEvent into it reuses it.
+//   - A parsed [Request] owns its memory.
 //   - No type here is safe for concurrent use; each value belongs to one goroutine at a time.
 //
 // # Hostile input
@@ -34,6 +31,7 @@
 // # Where things are
 //
 //	fields.go     the fields of a request and their ranges; fields_refused.go those that are refused or ignored
+//	parameters.go the parameters of sampling, one line each for both sides
 //	think.go      what a request may set about thinking
 //	tools.go      tools of a request; format.go the form of its answer
 //	inspect.go    the questions why and kv; package reports has the answers

@@ -1,4 +1,4 @@
-package wire
+package wire_test
 
 import (
 	"fmt"
@@ -8,6 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	. "github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/split"
 )
 
 // TestPythonExample runs the client that docs/protocol.md shows against a server that answers one request.
@@ -57,14 +60,14 @@ func serveOne(ln net.Listener) error {
 		return err
 	}
 	defer c.Close()
-	var s Splitter
+	var s split.Frames
 	buf := make([]byte, 4096)
 	for {
 		n, err := c.Read(buf)
 		if err != nil {
 			return err
 		}
-		if p := Sniff(buf[:n], false); p != Framed {
+		if p := split.Sniff(buf[:n], false); p != split.Framed {
 			return fmt.Errorf("sniffed %v", p)
 		}
 		payload, _, err := s.Next(buf[:n])

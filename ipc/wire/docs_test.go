@@ -1,4 +1,4 @@
-package wire
+package wire_test
 
 import (
 	"encoding/json"
@@ -12,7 +12,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/uma-serve/uma-serve/client/frames"
+	. "github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
+	"github.com/uma-serve/uma-serve/ipc/wire/split"
 	"github.com/uma-serve/uma-serve/sampler"
 	"github.com/uma-serve/uma-serve/sched/slo"
 )
@@ -91,17 +94,17 @@ func TestDocumentedFields(t *testing.T) {
 	for _, target := range slo.Times {
 		names = append(names, "slo."+target.Name)
 	}
-	for _, f := range fields {
-		if f.read == nil {
+	for name, aliases := range FieldNames() {
+		if use, _ := FieldOf(name); use.Ignored || use.Refused {
 			continue
 		}
-		names = append(names, f.name)
-		if row := documented[f.name]; row != nil {
+		names = append(names, name)
+		if row := documented[name]; row != nil {
 			var also []string
 			for _, m := range ticked.FindAllStringSubmatch(row[0], -1) {
 				also = append(also, m[1])
 			}
-			sameNames(t, "other names of "+f.name, also, slices.Clone(f.aliases))
+			sameNames(t, "other names of "+name, also, slices.Clone(aliases))
 		}
 	}
 	sameNames(t, "request fields", slices.Collect(maps.Keys(documented)), names)
@@ -109,7 +112,7 @@ func TestDocumentedFields(t *testing.T) {
 	def := DefaultRequest()
 	def.ID, def.Prompt = "a", "x"
 	var written map[string]any
-	if err := json.Unmarshal(AppendRequest(nil, &def, nil)[headerBytes:], &written); err != nil {
+	if err := json.Unmarshal(frames.AppendRequest(nil, &def, nil)[HeaderBytes:], &written); err != nil {
 		t.Fatal(err)
 	}
 	for _, target := range slo.Times {
@@ -153,11 +156,11 @@ func TestFieldsThatChangeAnAnswerAreKeptOrRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range fields {
-		switch {
-		case f.refused:
-			names = append(names, f.name)
-			row := documented[f.name]
+	for name := range FieldNames() {
+		switch use, _ := FieldOf(name); {
+		case use.Refused:
+			names = append(names, name)
+			row := documented[name]
 			if row == nil {
 				continue
 			}
@@ -165,28 +168,28 @@ func TestFieldsThatChangeAnAnswerAreKeptOrRefused(t *testing.T) {
 			for _, m := range ticked.FindAllStringSubmatch(row[0], -1) {
 				but = append(but, m[1])
 			}
-			sameNames(t, "harmless values of "+f.name, but, slices.Clone(f.but))
-			if row[1] != f.why {
-				t.Errorf("%s: documented %q, the code says %q", f.name, row[1], f.why)
+			sameNames(t, "harmless values of "+name, but, slices.Clone(use.But))
+			if row[1] != use.Why {
+				t.Errorf("%s: documented %q, the code says %q", name, row[1], use.Why)
 			}
-			for _, v := range append([]string{"null"}, f.but...) {
-				if got, err := parse(t, `{"id":"a","prompt":"x","`+f.name+`":`+v+`}`); err != nil ||
+			for _, v := range append([]string{"null"}, use.But...) {
+				if got, err := parse(t, `{"id":"a","prompt":"x","`+name+`":`+v+`}`); err != nil ||
 					!reflect.DeepEqual(got, plain) {
-					t.Errorf("%s of %s: %+v, %v", f.name, v, got.Request, err)
+					t.Errorf("%s of %s: %+v, %v", name, v, got.Request, err)
 				}
 			}
 			for _, v := range []string{`"required"`, `{"type":"json_object"}`, `[{}]`, `7`} {
-				if _, err := parse(t, `{"id":"a","prompt":"x","`+f.name+`":`+v+`}`); err == nil ||
-					!strings.Contains(err.Error(), `"`+f.name+`" is not supported`) {
-					t.Errorf("%s of %s: %v", f.name, v, err)
+				if _, err := parse(t, `{"id":"a","prompt":"x","`+name+`":`+v+`}`); err == nil ||
+					!strings.Contains(err.Error(), `"`+name+`" is not supported`) {
+					t.Errorf("%s of %s: %v", name, v, err)
 				}
 			}
-		case f.read == nil:
-			without = append(without, f.name)
+		case use.Ignored:
+			without = append(without, name)
 			for _, v := range []string{`"x"`, `{"a":[1]}`, `7`, `true`} {
-				if got, err := parse(t, `{"id":"a","prompt":"x","`+f.name+`":`+v+`}`); err != nil ||
+				if got, err := parse(t, `{"id":"a","prompt":"x","`+name+`":`+v+`}`); err != nil ||
 					!reflect.DeepEqual(got, plain) {
-					t.Errorf("%s of %s: %+v, %v", f.name, v, got.Request, err)
+					t.Errorf("%s of %s: %+v, %v", name, v, got.Request, err)
 				}
 			}
 		}
@@ -271,10 +274,10 @@ func TestDocumentedRanges(t *testing.T) {
 	nesting := fmt.Sprintf("%d; %d", jsontext.MaxDepth, jsontext.MaxValues)
 	if text := section(t, "## Limits"); !strings.Contains(text, nesting) ||
 		!strings.Contains(text, fmt.Sprintf("%d bytes", MaxFrameBytes)) ||
-		!strings.Contains(text, fmt.Sprintf("%d ms after", SniffGraceMs)) {
+		!strings.Contains(text, fmt.Sprintf("%d ms after", split.SniffGraceMs)) {
 		t.Error("## Limits has other limits than the code")
 	}
-	for _, m := range httpStarts {
+	for _, m := range split.HTTPStarts {
 		if !strings.Contains(section(t, "## Three protocols, one socket"), "`"+m+"`") {
 			t.Errorf("the method %q is not documented", m)
 		}
@@ -352,14 +355,14 @@ func TestDocumentedEvents(t *testing.T) {
 // TestDocumentedEfforts: the shares are those of Think.Budget.
 func TestDocumentedEfforts(t *testing.T) {
 	documented := rows(t, "## Thinking")
-	for e := EffortMinimal; int(e) < len(efforts); e++ {
+	for e := EffortMinimal; int(e) < len(Efforts); e++ {
 		share := fmt.Sprintf("%d %%", (&Think{Effort: e}).Budget(100))
 		if row := documented[e.String()]; len(row) == 0 || row[0] != share {
 			t.Errorf("effort %s: docs/protocol.md has %v, the code %s", e, row, share)
 		}
 	}
-	if len(documented) != len(efforts) { // "none" has a row, EffortDefault none
-		t.Errorf("%d efforts are documented", len(documented))
+	if len(documented) != len(Efforts) { // "none" has a row, EffortDefault none
+		t.Errorf("%d Efforts are documented", len(documented))
 	}
 	if text := section(t, "### why"); !strings.Contains(text, fmt.Sprintf("1…%d", MaxLast)) {
 		t.Error("### why has another limit than the code")

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 
 	"github.com/valyala/fastjson"
 
@@ -97,7 +96,7 @@ func (d *decoder) embedField(key string, v *fastjson.Value) (err error) {
 	case "parse_special":
 		err = d.boolean(key, v, &e.ParseSpecial)
 	case "priority", "service_tier", "metadata":
-		err = fields[fieldIndex[key]].read(d, key, v)
+		err = fields[fieldIndex[key].at].read(d, key, v)
 	case "model":
 		if v.Type() == fastjson.TypeString {
 			e.Model, err = d.modelName(key, v)
@@ -112,11 +111,6 @@ func (d *decoder) embedField(key string, v *fastjson.Value) (err error) {
 	}
 	d.asked = append(d.asked, key)
 	return err
-}
-
-func (d *decoder) count(name string, v *fastjson.Value, lo, hi int) (int, error) {
-	n, err := d.integer(name, v, int64(lo), int64(hi))
-	return int(n), err
 }
 
 // inputs reads the texts of an embed request.
@@ -138,7 +132,7 @@ func (d *decoder) inputs(name string, v *fastjson.Value) error {
 		return fmt.Errorf("field %q has %d texts; it must have at most %d", name, len(list), MaxEmbedInputs)
 	}
 	for i, e := range list {
-		if err := d.input(fmt.Sprintf("%s[%d]", name, i), e); err != nil {
+		if err := d.input(entry(name, i), e); err != nil {
 			return err
 		}
 	}
@@ -200,55 +194,6 @@ func (d *decoder) finishRank() error {
 	return nil
 }
 
-// AppendEmbed appends e as a frame. Fields that have their default are left out.
-func AppendEmbed(dst []byte, e *Embed) []byte {
-	dst, start := BeginFrame(dst)
-	dst = jsontext.AppendHead(dst, `{"event":"embed","id":`, e.ID)
-	if e.Model != "" {
-		dst = jsontext.AppendHead(dst, `,"model":`, e.Model)
-	}
-	if e.Query != nil {
-		dst = jsontext.AppendHead(dst, `,"query":`, *e.Query)
-	}
-	dst = append(dst, `,"input":[`...)
-	for i := range e.Inputs {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		if in := &e.Inputs[i]; in.Tokens != nil {
-			dst = appendTokens(dst, "", in.Tokens)
-		} else {
-			dst = jsontext.AppendString(dst, in.Text)
-		}
-	}
-	dst = append(dst, ']')
-	if e.Base64 {
-		dst = append(dst, `,"encoding_format":"base64"`...)
-	}
-	if e.Dimensions > 0 {
-		dst = jsontext.AppendInt(dst, `,"dimensions":`, e.Dimensions)
-	}
-	if e.Normalize != NormalizeL2 {
-		dst = jsontext.AppendInt(dst, `,"normalize":`, e.Normalize)
-	}
-	for _, f := range []struct {
-		set  bool
-		text string
-	}{
-		{e.AnyDimension, `,"any_dimension":true`}, {e.Truncate, `,"truncate":true`},
-		{e.ParseSpecial, `,"parse_special":true`},
-		{e.Priority == PriorityBackground, `,"priority":"background"`},
-	} {
-		if f.set {
-			dst = append(dst, f.text...)
-		}
-	}
-	if len(e.Metadata) > 0 {
-		dst = append(append(dst, `,"metadata":`...), e.Metadata...)
-	}
-	return EndFrame(append(dst, '}'), start)
-}
-
 // AppendEmbedding appends an embedding event, with its values as numbers or as base64. The values must be finite.
 func AppendEmbedding(dst []byte, e *Embedding, asBase64 bool) []byte {
 	dst, start := BeginFrame(dst)
@@ -289,52 +234,4 @@ func AppendBase64(dst []byte, values []float32) []byte {
 		values = values[n:]
 	}
 	return dst
-}
-
-// embedding reads an embedding event.
-func (e *eventDecoder) embedding(o *fastjson.Object, out *Embedding) {
-	*out = Embedding{Index: e.integer(o, "index"), Row: -1, Tokens: e.integer(o, "tokens"), Values: out.Values[:0]}
-	if o.Get("row") != nil {
-		out.Row = e.integer(o, "row")
-	}
-	if v := o.Get("truncated"); v != nil {
-		out.Truncated = v.Type() == fastjson.TypeTrue
-	}
-	const must = "an array of numbers, or base64 of little-endian float32"
-	v := o.Get("embedding")
-	if v == nil {
-		e.fail("embedding", v, must)
-		return
-	}
-	switch v.Type() {
-	case fastjson.TypeArray:
-		list, _ := v.Array()
-		var number []byte
-		for _, x := range list {
-			number = x.MarshalTo(number[:0])
-			f, err := strconv.ParseFloat(string(number), 32) // fastjson's conversion is off by a bit now and then
-			if err != nil {
-				e.fail("embedding", v, must)
-				return
-			}
-			out.Values = append(out.Values, float32(f))
-		}
-	case fastjson.TypeString:
-		text, _ := v.StringBytes()
-		raw, err := base64.StdEncoding.AppendDecode(nil, text)
-		if err != nil || len(raw)%4 != 0 {
-			e.fail("embedding", v, must)
-			return
-		}
-		for ; len(raw) > 0; raw = raw[4:] {
-			x := math.Float32frombits(binary.LittleEndian.Uint32(raw))
-			if x != x || math.IsInf(float64(x), 0) {
-				e.fail("embedding", v, must)
-				return
-			}
-			out.Values = append(out.Values, x)
-		}
-	default:
-		e.fail("embedding", v, must)
-	}
 }

@@ -1,4 +1,4 @@
-package wire
+package wire_test
 
 import (
 	"encoding/binary"
@@ -10,6 +10,9 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/uma-serve/uma-serve/client/frames"
+	. "github.com/uma-serve/uma-serve/ipc/wire"
 )
 
 func TestParseEmbed(t *testing.T) {
@@ -117,7 +120,8 @@ func TestEmbeddingsRoundTrip(t *testing.T) {
 		}
 		for _, asBase64 := range []bool{false, true} {
 			var ev Event
-			if err := new(Parser).ParseEvent(AppendEmbedding(nil, &e, asBase64)[headerBytes:], &ev); err != nil ||
+			in := AppendEmbedding(nil, &e, asBase64)[HeaderBytes:]
+			if err := new(frames.Parser).ParseEvent(in, &ev); err != nil ||
 				ev.Kind != EventEmbedding {
 				t.Fatal(err)
 			}
@@ -142,7 +146,7 @@ func TestEmbeddingsRoundTrip(t *testing.T) {
 		`"embedding":[1e40]`: "array of numbers", `"x":1`: "array of numbers",
 	} {
 		var ev Event
-		if err := new(Parser).ParseEvent([]byte(`{"event":"embedding","id":"a","index":0,"tokens":1,`+in+`}`),
+		if err := new(frames.Parser).ParseEvent([]byte(`{"event":"embedding","id":"a","index":0,"tokens":1,`+in+`}`),
 			&ev); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", in, err)
 		}

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"encoding/binary"
 	"math"
 	"strconv"
 	"time"
@@ -9,7 +10,37 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
 )
 
-// Every Append function of this file appends one complete frame, header included, and allocates nothing when dst has
+// A frame is a uint32, little-endian, that counts the bytes of the JSON text which follows.
+const headerBytes = 4
+
+const (
+	// DefaultMaxFrameBytes is the default of --max-frame-bytes, the most payload bytes of a client's frame.
+	DefaultMaxFrameBytes = 1 << 20
+	// MaxFrameBytes is the most --max-frame-bytes can be. The fourth byte of a connection that starts with a frame
+	// is therefore 0, which neither an HTTP method nor a line of text has there: see split.Sniff.
+	MaxFrameBytes = 1<<24 - 1
+	// MaxEventBytes is a client's limit for events. The server's frames need not be distinguishable from text.
+	MaxEventBytes = 1 << 30
+)
+
+// BeginFrame reserves a frame's header at the end of dst and returns where the frame starts, for EndFrame.
+func BeginFrame(dst []byte) (frame []byte, start int) {
+	return append(dst, 0, 0, 0, 0), len(dst)
+}
+
+// EndFrame writes into the header reserved at start how many bytes were appended after it.
+func EndFrame(frame []byte, start int) []byte {
+	binary.LittleEndian.PutUint32(frame[start:], uint32(len(frame)-start-headerBytes))
+	return frame
+}
+
+// AppendFrame appends payload as a frame.
+func AppendFrame(dst, payload []byte) []byte {
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(payload)))
+	return append(dst, payload...)
+}
+
+// Every Append function below appends one complete frame, header included, and allocates nothing when dst has
 // room: they run once per generated token.
 
 // AppendToken appends a token event.
@@ -100,7 +131,7 @@ func AppendEOS(dst []byte, e *EOS) []byte {
 		dst = append(dst, '}')
 	}
 	if !e.Streamed && len(e.ToolCalls) > 0 {
-		dst = appendCalls(append(dst, `,"tool_calls":`...), e.ToolCalls)
+		dst = AppendCalls(append(dst, `,"tool_calls":`...), e.ToolCalls)
 	}
 	dst = jsontext.AppendInt(dst, `,"usage":{"prompt_tokens":`, e.Usage.PromptTokens)
 	dst = jsontext.AppendInt(dst, `,"cached_tokens":`, e.Usage.CachedTokens)

@@ -1,4 +1,4 @@
-package wire
+package wire_test
 
 import (
 	"bytes"
@@ -9,13 +9,16 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/uma-serve/uma-serve/client/frames"
+	. "github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
+	"github.com/uma-serve/uma-serve/ipc/wire/split"
 )
 
 // payload checks a frame and returns its payload.
 func payload(t testing.TB, frame []byte) []byte {
 	t.Helper()
-	s := Splitter{Max: MaxEventBytes}
+	s := split.Frames{Max: MaxEventBytes}
 	p, rest, err := s.Next(frame)
 	if err != nil || p == nil || len(rest) != 0 {
 		t.Fatalf("not one frame: %q (%v)", frame, err)
@@ -156,8 +159,8 @@ func TestEncodersDoNotAllocate(t *testing.T) {
 		"progress":  func() { dst = AppendProgress(dst[:0], &progress) },
 		"report":    func() { dst = AppendReport(dst[:0], KindHealth, "h", body) },
 		"tool_call": func() { dst = AppendToolCall(dst[:0], &call) },
-		"cancel":    func() { dst = AppendCancel(dst[:0], "r-1") },
-		"end_think": func() { dst = AppendEndThink(dst[:0], "r-1") },
+		"cancel":    func() { dst = frames.AppendCancel(dst[:0], "r-1") },
+		"end_think": func() { dst = frames.AppendEndThink(dst[:0], "r-1") },
 	} {
 		if n := testing.AllocsPerRun(100, f); n != 0 {
 			t.Errorf("%s: %v allocations", name, n)
@@ -216,7 +219,7 @@ func BenchmarkParse(b *testing.B) {
 		name string
 		r    *Request
 	}{{"chat", &chat}, {"410KB", &long}} {
-		in := AppendRequest(nil, c.r, &def)[headerBytes:]
+		in := frames.AppendRequest(nil, c.r, &def)[HeaderBytes:]
 		b.Run(c.name, func(b *testing.B) {
 			p := new(Parser)
 			b.SetBytes(int64(len(in)))
@@ -233,9 +236,9 @@ func BenchmarkParse(b *testing.B) {
 func BenchmarkParseEvent(b *testing.B) {
 	tok, _, _, _ := sampleEvents()
 	tok.HasLogprob = false
-	in := AppendToken(nil, &tok)[headerBytes:]
+	in := AppendToken(nil, &tok)[HeaderBytes:]
 	var ev Event
-	p := new(Parser)
+	p := new(frames.Parser)
 	b.SetBytes(int64(len(in)))
 	b.ReportAllocs()
 	for b.Loop() {

@@ -1,23 +1,5 @@
 package wire
 
-import "fmt"
-
-// FrameError says that the byte stream can no longer be cut into frames (or lines): send it as an error event
-// without id, then close the connection.
-type FrameError struct {
-	Code    Code
-	Message string
-}
-
-func (e *FrameError) Error() string { return string(e.Code) + ": " + e.Message }
-
-// Event is the answer to send.
-func (e *FrameError) Event() Error { return Error{Code: e.Code, Message: e.Message} }
-
-func frameErrorf(code Code, format string, args ...any) *FrameError {
-	return &FrameError{Code: code, Message: fmt.Sprintf(format, args...)}
-}
-
 // RequestError says that one whole, well-delimited message cannot be served: send it as an error event; the
 // connection and its other requests go on.
 type RequestError struct {

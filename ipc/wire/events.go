@@ -4,8 +4,40 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"unsafe"
 )
+
+// EventKind is the type of a server's event.
+type EventKind uint8
+
+const (
+	EventUnknown EventKind = iota // of a newer server: skip it
+	EventToken
+	EventEOS
+	EventError
+	EventProgress
+	EventReport   // the answer to an admin question
+	EventToolCall // a part of a call that the model makes
+	EventEmbedding
+)
+
+// Event is one message of the server, read by ParseEvent.
+type Event struct {
+	Kind EventKind
+	ID   string // "" in an error about the connection and in a report on a question without id
+
+	Token    Token        // with EventToken
+	ToolCall ToolCallPart // with EventToolCall
+	EOS      EOS          // with EventEOS
+	Error    Error        // with EventError
+	Progress Progress     // with EventProgress
+
+	Embedding Embedding // with EventEmbedding
+
+	ReportKind Kind   // with EventReport
+	Report     []byte // with EventReport: the JSON value the server sent
+}
 
 // AppendEvent appends ev as a frame: with AppendToken, AppendEOS and so on.
 func AppendEvent(dst []byte, ev *Event) []byte {
@@ -42,6 +74,16 @@ func AppendEventLine(dst []byte, ev *Event) []byte {
 		return append(append(dst, ev.Report...), '\n')
 	}
 	return dst
+}
+
+// AppendErrorLine appends an error in the newline protocol: one line.
+func AppendErrorLine(dst []byte, e *Error) []byte {
+	dst = append(append(append(dst, "error: "...), e.Code...), ": "...)
+	dst = append(dst, strings.NewReplacer("\n", " ", "\r", " ").Replace(e.Message)...)
+	if e.RetryAfter > 0 {
+		dst = fmt.Appendf(dst, " (try again in %d ms)", e.RetryAfter.Milliseconds())
+	}
+	return append(dst, '\n')
 }
 
 // EOSEvent returns the event of an eos.

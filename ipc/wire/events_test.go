@@ -1,10 +1,13 @@
-package wire
+package wire_test
 
 import (
 	"math"
 	"reflect"
 	"testing"
 	"time"
+
+	"github.com/uma-serve/uma-serve/client/frames"
+	. "github.com/uma-serve/uma-serve/ipc/wire"
 )
 
 // TestEventsAreThoseOfFrames: an event that is handed over as a value is what a client reads of its frame, and the
@@ -49,7 +52,7 @@ func TestEventsAreThoseOfFrames(t *testing.T) {
 		}
 		for i, ev := range list {
 			var want Event
-			if err := new(Parser).ParseEvent(AppendEvent(nil, ev)[headerBytes:], &want); err != nil {
+			if err := new(frames.Parser).ParseEvent(AppendEvent(nil, ev)[HeaderBytes:], &want); err != nil {
 				t.Fatal(err)
 			}
 			first := queue.First()

@@ -28,8 +28,8 @@ type field struct {
 }
 
 // fields are all fields a request can have, "event" and "type" aside.
-var fields = slices.Concat(requestFields, samplingFields, toolFields, formatFields, thinkFields, refusedFields,
-	ignoredFields)
+var fields = slices.Concat(requestFields, parameterFields(), samplingFields, toolFields, formatFields, thinkFields,
+	refusedFields, ignoredFields)
 
 // verbosities are the values of "verbosity".
 var verbosities = []string{"low", "medium", "high"}
@@ -38,9 +38,7 @@ var requestFields = []field{
 	{name: "id", read: readID},
 	{name: "model", read: readModel},
 	{name: "prompt", read: readPrompt},
-	{name: "parse_special", read: func(d *decoder, name string, v *fastjson.Value) error {
-		return d.boolean(name, v, &d.req.ParseSpecial)
-	}},
+	flag("parse_special", func(r *Request) *bool { return &r.ParseSpecial }),
 	{name: "messages", read: readMessages},
 	{name: "suffix", read: func(d *decoder, name string, v *fastjson.Value) (err error) {
 		d.req.Suffix, err = d.str(name, v)
@@ -52,9 +50,8 @@ var requestFields = []field{
 			d.req.MaxTokens, d.req.FillOnly = int(max(n, 0)), n == 0
 			return err
 		}},
-	{name: "n_indent", read: func(d *decoder, name string, v *fastjson.Value) error {
-		n, err := d.integer(name, v, 0, MaxIndent)
-		d.req.Indent = int(n)
+	{name: "n_indent", read: func(d *decoder, name string, v *fastjson.Value) (err error) {
+		d.req.Indent, err = d.count(name, v, 0, MaxIndent)
 		return err
 	}},
 	{name: "t_max_predict_ms", read: func(d *decoder, name string, v *fastjson.Value) error {
@@ -63,11 +60,8 @@ var requestFields = []field{
 		return err
 	}},
 	{name: "stop", read: readStop},
-	{name: "stream",
-		read: func(d *decoder, name string, v *fastjson.Value) error { return d.boolean(name, v, &d.req.Stream) }},
-	{name: "continue_final_message", read: func(d *decoder, name string, v *fastjson.Value) error {
-		return readContinue(d, name, v)
-	}},
+	flag("stream", func(r *Request) *bool { return &r.Stream }),
+	{name: "continue_final_message", read: readContinue},
 	{name: "add_generation_prompt", read: func(d *decoder, name string, v *fastjson.Value) error {
 		opening := false
 		err := d.boolean(name, v, &opening)
@@ -98,9 +92,7 @@ var requestFields = []field{
 		d.req.TruncatePrompt = int(n)
 		return err
 	}},
-	{name: "return_token_ids", read: func(d *decoder, name string, v *fastjson.Value) error {
-		return d.boolean(name, v, &d.req.EveryToken)
-	}},
+	flag("return_token_ids", func(r *Request) *bool { return &r.EveryToken }),
 	{name: "lora", read: readLoRA},
 	{name: "lora_path", read: readLoRAPath},
 	{name: "priority", read: readPriority},
@@ -115,9 +107,7 @@ var requestFields = []field{
 		}
 		return err
 	}},
-	{name: "verbose", read: func(d *decoder, name string, v *fastjson.Value) error {
-		return d.boolean(name, v, &d.req.Verbose)
-	}},
+	flag("verbose", func(r *Request) *bool { return &r.Verbose }),
 	{name: "return_progress", read: func(d *decoder, name string, v *fastjson.Value) error {
 		err := d.boolean(name, v, &d.req.Progress)
 		d.req.NoProgress = !d.req.Progress
@@ -125,55 +115,13 @@ var requestFields = []field{
 	}},
 }
 
+// samplingFields are the fields of sampling that are not one value.
 var samplingFields = []field{
-	number("temperature", nil, -sampler.MaxTemperature, sampler.MaxTemperature, func(p *sampler.Params) *float32 {
-		return &p.Temperature
-	}),
-	number("dynatemp_range", nil, 0, sampler.MaxTemperature, func(p *sampler.Params) *float32 {
-		return &p.DynatempRange
-	}),
-	number("dynatemp_exponent", nil, 0, sampler.MaxDynatempExponent, func(p *sampler.Params) *float32 {
-		return &p.DynatempExponent
-	}),
-	{name: "top_k", read: func(d *decoder, name string, v *fastjson.Value) error {
-		n, err := d.integer(name, v, -1, math.MaxInt32)
-		d.req.Sampling.TopK = int(max(n, 0))
-		return err
-	}},
-	number("top_p", nil, 0, 1, func(p *sampler.Params) *float32 { return &p.TopP }),
-	number("min_p", nil, 0, 1, func(p *sampler.Params) *float32 { return &p.MinP }),
-	number("typical_p", []string{"typ_p"}, 0, 1, func(p *sampler.Params) *float32 { return &p.TypicalP }),
-	number("top_n_sigma", nil, -1, sampler.MaxTopNSigma, func(p *sampler.Params) *float32 { return &p.TopNSigma }),
-	number("xtc_probability", nil, 0, 1, func(p *sampler.Params) *float32 { return &p.XTCProbability }),
-	number("xtc_threshold", nil, 0, 1, func(p *sampler.Params) *float32 { return &p.XTCThreshold }),
-	integer("mirostat", 0, 2, func(p *sampler.Params) *int { return &p.Mirostat }),
-	number("mirostat_tau", nil, 0, sampler.MaxMirostatTau, func(p *sampler.Params) *float32 { return &p.MirostatTau }),
-	number("mirostat_eta", nil, 0, sampler.MaxMirostatEta, func(p *sampler.Params) *float32 { return &p.MirostatEta }),
-	number("repeat_penalty", []string{"repetition_penalty"}, sampler.MinRepeatPenalty, sampler.MaxRepeatPenalty,
-		func(p *sampler.Params) *float32 { return &p.RepeatPenalty }),
-	number("frequency_penalty", nil, -sampler.MaxPenalty, sampler.MaxPenalty, func(p *sampler.Params) *float32 {
-		return &p.FrequencyPenalty
-	}),
-	number("presence_penalty", nil, -sampler.MaxPenalty, sampler.MaxPenalty, func(p *sampler.Params) *float32 {
-		return &p.PresencePenalty
-	}),
-	integer("repeat_last_n", -1, sampler.MaxPenaltyLastN, func(p *sampler.Params) *int { return &p.PenaltyLastN }),
-	number("dry_multiplier", nil, 0, sampler.MaxDryMultiplier, func(p *sampler.Params) *float32 {
-		return &p.DryMultiplier
-	}),
-	number("dry_base", nil, 0, sampler.MaxDryBase, func(p *sampler.Params) *float32 { return &p.DryBase }),
-	integer("dry_allowed_length", 0, sampler.MaxPenaltyLastN, func(p *sampler.Params) *int {
-		return &p.DryAllowedLength
-	}),
-	integer("dry_penalty_last_n", -1, sampler.MaxPenaltyLastN, func(p *sampler.Params) *int {
-		return &p.DryPenaltyLastN
-	}),
 	{name: "dry_sequence_breakers", read: func(d *decoder, name string, v *fastjson.Value) (err error) {
 		d.req.DryBreaks, err = d.texts(name, v, MaxDryBreaks, MaxDryBreakBytes, false)
 		return err
 	}},
 	{name: "samplers", read: readSamplers},
-	{name: "seed", read: readSeed},
 	{name: "logit_bias", read: readLogitBias},
 	{name: "allowed_token_ids", read: func(d *decoder, name string, v *fastjson.Value) (err error) {
 		d.req.Sampling.AllowedTokens, err = d.tokens(name, v, sampler.MaxAllowedTokens)
@@ -193,51 +141,40 @@ var samplingFields = []field{
 		d.req.Sampling.StopTokens, err = d.tokens(name, v, sampler.MaxStopTokens)
 		return err
 	}},
-	integer("min_tokens", 0, sampler.MaxMinTokens, func(p *sampler.Params) *int { return &p.MinTokens }),
-	{name: "logprobs", aliases: []string{"n_probs"}, read: readLogprobs},
-	{name: "prompt_logprobs", read: func(d *decoder, name string, v *fastjson.Value) error {
-		n, err := d.integer(name, v, 0, sampler.MaxLogprobs)
-		d.req.PromptLogprobs = int(n)
+	{name: "prompt_logprobs", read: func(d *decoder, name string, v *fastjson.Value) (err error) {
+		d.req.PromptLogprobs, err = d.count(name, v, 0, sampler.MaxLogprobs)
 		return err
 	}},
-	{name: "top_logprobs", read: func(d *decoder, name string, v *fastjson.Value) error {
-		n, err := d.integer(name, v, 0, sampler.MaxLogprobs)
-		d.topLogprobs, d.topSet = int(n), true
+	{name: "top_logprobs", read: func(d *decoder, name string, v *fastjson.Value) (err error) {
+		d.topLogprobs, err = d.count(name, v, 0, sampler.MaxLogprobs)
+		d.topSet = true
 		return err
-	}},
-	{name: "post_sampling_probs", read: func(d *decoder, name string, v *fastjson.Value) error {
-		return d.boolean(name, v, &d.req.Sampling.PostSampling)
-	}},
-	{name: "ignore_eos", read: func(d *decoder, name string, v *fastjson.Value) error {
-		return d.boolean(name, v, &d.req.Sampling.IgnoreEOS)
-	}},
+	}}}
+
+// known is one of a field's names.
+type known struct {
+	at   int // of the field, in fields
+	name string
 }
 
 // fieldIndex finds a field by its name or an alias.
-var fieldIndex = func() map[string]int {
-	m := make(map[string]int, 2*len(fields))
+var fieldIndex = func() map[string]known {
+	m := make(map[string]known, 2*len(fields))
 	for i, f := range fields {
 		for _, name := range append([]string{f.name}, f.aliases...) {
 			if _, twice := m[name]; twice {
 				panic("wire: two fields are called " + name)
 			}
-			m[name] = i
+			m[name] = known{i, name}
 		}
 	}
 	return m
 }()
 
-func number(name string, aliases []string, lo, hi float64, dst func(*sampler.Params) *float32) field {
-	return field{name: name, aliases: aliases, read: func(d *decoder, name string, v *fastjson.Value) error {
-		return d.float(name, v, lo, hi, dst(&d.req.Sampling))
-	}}
-}
-
-func integer(name string, lo, hi int64, dst func(*sampler.Params) *int) field {
+// flag is a field that is true or false.
+func flag(name string, of func(r *Request) *bool) field {
 	return field{name: name, read: func(d *decoder, name string, v *fastjson.Value) error {
-		n, err := d.integer(name, v, lo, hi)
-		*dst(&d.req.Sampling) = int(n)
-		return err
+		return d.boolean(name, v, of(d.req))
 	}}
 }
 

@@ -21,20 +21,20 @@ func emptyArray(v *fastjson.Value) bool {
 
 // tokens reads an array of token ids, nil when it is empty.
 func (d *decoder) tokens(name string, v *fastjson.Value, limit int) (list []int32, err error) {
-	must := fmt.Sprintf("an array of up to %d token ids", limit)
+	must := func() string { return fmt.Sprintf("an array of up to %d token ids", limit) }
 	a, aerr := v.Array()
 	if aerr != nil {
-		return nil, wrongType(name, v, must)
+		return nil, wrongType(name, v, must())
 	}
 	if len(a) > limit {
-		return nil, fmt.Errorf("field %q has %d entries; it must be %s", name, len(a), must)
+		return nil, fmt.Errorf("field %q has %d entries; it must be %s", name, len(a), must())
 	}
 	for i, e := range a {
 		if n, err := e.Int64(); err == nil && n >= 0 && n <= math.MaxInt32 { // all of a prompt: they are many
 			list = append(list, int32(n))
 			continue
 		}
-		n, err := d.integer(fmt.Sprintf("%s[%d]", name, i), e, 0, math.MaxInt32)
+		n, err := d.integer(entry(name, i), e, 0, math.MaxInt32)
 		if err != nil {
 			return nil, err
 		}
@@ -63,16 +63,16 @@ func (d *decoder) texts(name string, v *fastjson.Value, limit, size int, single 
 	}
 	texts := []string{}
 	for i, e := range list {
-		entry := name
+		at := name
 		if v.Type() == fastjson.TypeArray {
-			entry = fmt.Sprintf("%s[%d]", name, i)
+			at = entry(name, i)
 		}
-		s, err := d.str(entry, e)
+		s, err := d.str(at, e)
 		if err != nil {
 			return nil, err
 		}
 		if len(s) > size {
-			return nil, fmt.Errorf("field %q has %d bytes; it must have 1…%d", entry, len(s), size)
+			return nil, fmt.Errorf("field %q has %d bytes; it must have 1…%d", at, len(s), size)
 		}
 		if s != "" {
 			texts = append(texts, s)
@@ -122,6 +122,13 @@ func readPrompt(d *decoder, name string, v *fastjson.Value) (err error) {
 	return err
 }
 
+// readTopK: -1 is "all", as in vLLM, and so is 0.
+func readTopK(d *decoder, name string, v *fastjson.Value) error {
+	n, err := d.count(name, v, -1, math.MaxInt32)
+	d.req.Sampling.TopK = max(n, 0)
+	return err
+}
+
 // readSeed: -1 is "a new one each time", as in llama-server, where other negative numbers are seeds like any other.
 func readSeed(d *decoder, name string, v *fastjson.Value) error {
 	const must = "an integer of -9223372036854775808…18446744073709551615; -1 is a random one"
@@ -129,7 +136,7 @@ func readSeed(d *decoder, name string, v *fastjson.Value) error {
 		return wrongType(name, v, must)
 	}
 	p := &d.req.Sampling
-	s := d.number(v)
+	s := d.p.json.Number(v)
 	if s == "-1" {
 		p.Seed, p.SeedSet = 0, false
 		return nil
@@ -138,7 +145,7 @@ func readSeed(d *decoder, name string, v *fastjson.Value) error {
 	if err != nil {
 		small, ierr := d.integer(name, v, math.MinInt64, math.MaxInt64)
 		if ierr != nil {
-			return outOfRange(name, d.number(v), must)
+			return outOfRange(name, d.p.json.Number(v), must)
 		}
 		if n = uint64(small); small == -1 {
 			p.Seed, p.SeedSet = 0, false
@@ -221,25 +228,25 @@ func readLogitBias(d *decoder, name string, v *fastjson.Value) error {
 			break
 		}
 		for i, pair := range a {
-			entry := fmt.Sprintf("%s[%d]", name, i)
+			at := entry(name, i)
 			two, aerr := pair.Array()
 			if aerr != nil {
-				return wrongType(entry, pair, "a pair [token id, bias]")
+				return wrongType(at, pair, "a pair [token id, bias]")
 			}
 			if len(two) != 2 {
-				return fmt.Errorf("field %q has %d entries; it must be a pair [token id, bias]", entry, len(two))
+				return fmt.Errorf("field %q has %d entries; it must be a pair [token id, bias]", at, len(two))
 			}
 			if two[0].Type() == fastjson.TypeString { // also of digits
 				text, _ := two[0].StringBytes()
-				if err := addText(entry+"[0]", text, two[1]); err != nil {
+				if err := addText(at+"[0]", text, two[1]); err != nil {
 					return err
 				}
 				continue
 			}
 			if two[0].Type() != fastjson.TypeNumber {
-				return wrongType(entry+"[0]", two[0], idMust+", or a text")
+				return wrongType(at+"[0]", two[0], idMust+", or a text")
 			}
-			id, ierr := d.integer(entry+"[0]", two[0], 0, math.MaxInt32)
+			id, ierr := d.integer(at+"[0]", two[0], 0, math.MaxInt32)
 			if ierr != nil {
 				return ierr
 			}
@@ -403,7 +410,7 @@ func ValidTraceparent(s string) bool {
 
 // readMetadata keeps the client's own bytes.
 func readMetadata(d *decoder, name string, _ *fastjson.Value) error {
-	raw := d.payload[d.p.scan.Metadata.Start:d.p.scan.Metadata.End]
+	raw := d.payload[d.p.json.Scan.Metadata.Start:d.p.json.Scan.Metadata.End]
 	if len(raw) == 0 { // the scanner compares keys as they are written
 		return fmt.Errorf("field %q must have its name written without escapes", name)
 	}

@@ -85,15 +85,11 @@ func (d *decoder) schema(name string, v *fastjson.Value) (string, error) {
 		return string(appendValue(nil, v)), nil
 	case fastjson.TypeString:
 		text, _ := v.StringBytes()
-		var s jsontext.Scan
-		if bad := s.Check(text); bad != "" {
+		inner, bad := new(jsontext.Parser).Parse(text)
+		if bad != "" {
 			return "", fmt.Errorf("field %q is a string that is not JSON (%s); it must be %s", name, bad, must)
 		}
-		if s.Mended != nil {
-			text = s.Mended
-		}
-		inner, err := new(fastjson.Parser).ParseBytes(text)
-		if err != nil || inner.Type() == fastjson.TypeString {
+		if inner.Type() == fastjson.TypeString {
 			return "", fmt.Errorf("field %q is a string; it must be %s", name, must)
 		}
 		return d.schema(name, inner)
@@ -196,12 +192,12 @@ func readChoice(d *decoder, name string, v *fastjson.Value) error {
 	}
 	f := Format{Kind: FormatChoice}
 	for i, e := range list {
-		s, err := d.str(fmt.Sprintf("%s[%d]", name, i), e)
+		s, err := d.str(entry(name, i), e)
 		if err != nil {
 			return err
 		}
 		if s == "" {
-			return fmt.Errorf("field %q is empty; %q must be %s", fmt.Sprintf("%s[%d]", name, i), name, must)
+			return fmt.Errorf("field %q is empty; %q must be %s", entry(name, i), name, must)
 		}
 		f.Choices = append(f.Choices, s)
 	}
@@ -252,28 +248,4 @@ func readStructured(d *decoder, name string, v *fastjson.Value) error {
 			return fmt.Errorf("field %q is not known; %q has one of json, regex, choice, grammar and json_object",
 				field, name)
 		})
-}
-
-// appendFormat appends a request's Format in one of its spellings.
-func appendFormat(dst []byte, f *Format) []byte {
-	switch f.Kind {
-	case FormatJSON:
-		return append(dst, `,"response_format":{"type":"json_object"}`...)
-	case FormatSchema:
-		dst = append(dst, `,"response_format":{"type":"json_schema","json_schema":{`...)
-		if f.Name != "" {
-			dst = append(jsontext.AppendHead(dst, `"name":`, f.Name), ',')
-		}
-		if f.Strict {
-			dst = append(dst, `"strict":true,`...)
-		}
-		return append(append(append(dst, `"schema":`...), f.Payload...), "}}"...)
-	case FormatRegex:
-		return append(jsontext.AppendHead(dst, `,"structured_outputs":{"regex":`, f.Payload), '}')
-	case FormatChoice:
-		return append(appendTexts(append(dst, `,"structured_outputs":{`...), `"choice":`, f.Choices), '}')
-	case FormatGrammar:
-		return jsontext.AppendHead(dst, `,"grammar":`, f.Payload)
-	}
-	return dst
 }

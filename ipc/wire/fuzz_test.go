@@ -1,4 +1,4 @@
-package wire
+package wire_test
 
 import (
 	"bytes"
@@ -12,59 +12,12 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/uma-serve/uma-serve/client/frames"
+	. "github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
 	"github.com/uma-serve/uma-serve/sampler"
 	"github.com/uma-serve/uma-serve/sched/slo"
 )
-
-// FuzzReadFrame: any bytes from a peer give frames within the limit or a FrameError, and memory grows with what was
-// received, never with what was announced (split checks both).
-func FuzzReadFrame(f *testing.F) {
-	f.Add([]byte("\x02\x00\x00\x00{}"), uint16(10))
-	f.Add([]byte("\xff\xff\xff\x00"), uint16(3))
-	f.Add([]byte("GET / HTTP/1.1\r\n"), uint16(300))
-	f.Add([]byte("\x00\x00\x00\x00"), uint16(0))
-	f.Fuzz(func(t *testing.T, stream []byte, max uint16) {
-		payloads, err := split(t, int(max)+1, stream, nil)
-		var whole []byte
-		for _, p := range payloads {
-			whole = AppendFrame(whole, []byte(p))
-		}
-		if !bytes.HasPrefix(stream, whole) || err == nil && len(whole) != len(stream) {
-			t.Fatalf("%d bytes in, %d bytes of frames out, %v", len(stream), len(whole), err)
-		}
-		Sniff(stream[:min(4, len(stream))], max%2 == 0)
-	})
-}
-
-// FuzzSplit: however the bytes are cut on their way, the same frames and lines come out, and the same error.
-func FuzzSplit(f *testing.F) {
-	f.Add([]byte("\x02\x00\x00\x00{}\x03\x00\x00\x00abc\x01\x00\x00\x00x"), []byte{0, 3}, uint8(10))
-	f.Add([]byte("one\r\ntwo\n\nthree"), []byte{1}, uint8(5))
-	f.Add([]byte("\x03\x00\x00\x00ab"), []byte{2, 0}, uint8(3))
-	f.Fuzz(func(t *testing.T, stream, cuts []byte, max uint8) {
-		want, wantErr := split(t, int(max)+1, stream, nil)
-		got, err := split(t, int(max)+1, stream, cuts)
-		if !slices.Equal(got, want) || !sameError(err, wantErr) {
-			t.Fatalf("frames %q, %v; uncut %q, %v", got, err, want, wantErr)
-		}
-		want, wantErr = lines(t, int(max)+1, stream, nil)
-		got, err = lines(t, int(max)+1, stream, cuts)
-		if !slices.Equal(got, want) || !sameError(err, wantErr) {
-			t.Fatalf("lines %q, %v; uncut %q, %v", got, err, want, wantErr)
-		}
-		if wantErr == nil {
-			whole := strings.ReplaceAll(strings.TrimSuffix(string(stream), "\n"), "\r\n", "\n")
-			if joined := strings.Join(want, "\n"); joined != whole && joined != strings.TrimSuffix(whole, "\r") {
-				t.Fatalf("lines %q of %q", want, stream)
-			}
-		}
-	})
-}
-
-func sameError(a, b error) bool {
-	return (a == nil) == (b == nil) && (a == nil || a.Error() == b.Error())
-}
 
 // FuzzParse: no payload panics; every error is an answer; the scanner agrees with encoding/json about what JSON is;
 // and what was understood means the same when it is written again.
@@ -120,7 +73,7 @@ func FuzzParse(f *testing.F) {
 			var re *RequestError
 			if !errors.As(err, &re) || frame != (Frame{}) || !slices.Contains(Codes, re.Code) || re.Message == "" ||
 				len(re.Message) > 500 || !utf8.ValidString(re.Message) ||
-				re.ID != "" && !validID([]byte(re.ID)) || (re.Code == InvalidJSON) != (bad != "") {
+				re.ID != "" && !ValidID([]byte(re.ID)) || (re.Code == InvalidJSON) != (bad != "") {
 				t.Fatalf("%+v %#v", frame, err)
 			}
 			e := re.Event()
@@ -133,20 +86,20 @@ func FuzzParse(f *testing.F) {
 		var again []byte
 		switch frame.Kind {
 		case KindRequest:
-			again = AppendRequest(nil, frame.Request, nil)
+			again = frames.AppendRequest(nil, frame.Request, nil)
 			frame.Request.Notes = nil // what was left out is not written again
 		case KindCancel:
-			again = AppendCancel(nil, frame.ID)
+			again = frames.AppendCancel(nil, frame.ID)
 		case KindEndThink:
-			again = AppendEndThink(nil, frame.ID)
+			again = frames.AppendEndThink(nil, frame.ID)
 		case KindWhy:
-			again = AppendWhyQuestion(nil, frame.ID, &frame.Why)
+			again = frames.AppendWhyQuestion(nil, frame.ID, &frame.Why)
 		case KindKV:
-			again = AppendKVQuestion(nil, frame.ID, &frame.KV)
+			again = frames.AppendKVQuestion(nil, frame.ID, &frame.KV)
 		case KindEmbed:
-			again = AppendEmbed(nil, frame.Embed)
+			again = frames.AppendEmbed(nil, frame.Embed)
 		default:
-			again = AppendAdmin(nil, frame.Kind, frame.ID)
+			again = frames.AppendAdmin(nil, frame.Kind, frame.ID)
 		}
 		frame2, err := Parse(p, payload(t, again), &Request{})
 		if err != nil || !reflect.DeepEqual(frame, frame2) {
@@ -157,7 +110,7 @@ func FuzzParse(f *testing.F) {
 			if err := frame.Request.Sampling.Validate(); err != nil {
 				t.Fatalf("accepted, but the sampler refuses: %v", err)
 			}
-			short := payload(t, AppendRequest(nil, frame.Request, &def))
+			short := payload(t, frames.AppendRequest(nil, frame.Request, &def))
 			if frame2, err = Parse(p, short, &def); err != nil || !reflect.DeepEqual(frame, frame2) {
 				t.Fatalf("%q\nwritten without defaults %q\nis %+v, %v", in, short, frame2.Request, err)
 			}
@@ -173,9 +126,9 @@ func FuzzParseEvent(f *testing.F) {
 		AppendReport(nil, KindInfo, "x", []byte(`{"a":1}`)),
 		AppendEmbedding(nil, &Embedding{ID: "a", Row: 1, Values: []float32{1, -0.5}}, false),
 		AppendEmbedding(nil, &Embedding{ID: "a", Row: -1, Values: []float32{1, -0.5}}, true)} {
-		f.Add(frame[headerBytes:])
+		f.Add(frame[HeaderBytes:])
 	}
-	p := new(Parser)
+	p := new(frames.Parser)
 	var ev Event
 	f.Fuzz(func(t *testing.T, in []byte) {
 		if p.ParseEvent(in, &ev) == nil && !json.Valid(in) {
@@ -201,7 +154,7 @@ func FuzzRoundTrip(f *testing.F) {
 	f.Add("é", "\u2028\"\\", []byte{}, int64(-1), uint64(0), float32(-3.25), uint16(0))
 	f.Fuzz(func(t *testing.T, id, text string, raw []byte, n int64, u uint64, x float32, flags uint16) {
 		text = strings.ToValidUTF8(text, "")
-		if id = strings.ToValidUTF8(id, ""); !validID([]byte(id)) {
+		if id = strings.ToValidUTF8(id, ""); !ValidID([]byte(id)) {
 			id = "r"
 		}
 		flag := func(i int) bool { return flags>>i&1 == 1 }
@@ -296,20 +249,21 @@ func FuzzRoundTrip(f *testing.F) {
 			r.Format = Format{Kind: k, Payload: text}
 		}
 		p := new(Parser)
-		got, err := Parse(p, payload(t, AppendRequest(nil, &r, nil)), &Request{Stop: []string{"default"}})
+		got, err := Parse(p, payload(t, frames.AppendRequest(nil, &r, nil)), &Request{Stop: []string{"default"}})
 		if err != nil || got.Kind != KindRequest || !reflect.DeepEqual(*got.Request, r) {
 			t.Fatalf("request\n got %+v, %v\nwant %+v", got.Request, err, r)
 		}
-		if got, err := Parse(p, payload(t, AppendCancel(nil, id)), &r); err != nil ||
+		if got, err := Parse(p, payload(t, frames.AppendCancel(nil, id)), &r); err != nil ||
 			got != (Frame{Kind: KindCancel, ID: id}) {
 			t.Fatalf("cancel %q: %+v, %v", id, got, err)
 		}
 
-		if got, err := Parse(p, payload(t, AppendEndThink(nil, id)), &r); err != nil ||
+		if got, err := Parse(p, payload(t, frames.AppendEndThink(nil, id)), &r); err != nil ||
 			got != (Frame{Kind: KindEndThink, ID: id}) {
 			t.Fatalf("end_think %q: %+v, %v", id, got, err)
 		}
-		if got, err := Parse(p, payload(t, AppendWhyQuestion(nil, id, &WhyQuestion{Request: id})), &r); err != nil ||
+		why := payload(t, frames.AppendWhyQuestion(nil, id, &WhyQuestion{Request: id}))
+		if got, err := Parse(p, why, &r); err != nil ||
 			got != (Frame{Kind: KindWhy, ID: id, Why: WhyQuestion{Request: id}}) {
 			t.Fatalf("why %q: %+v, %v", id, got, err)
 		}
@@ -346,10 +300,11 @@ func FuzzRoundTrip(f *testing.F) {
 		if flag(14) && text != "" { // Loaded goes with Waiting
 			progress.Waiting, progress.Loaded = text, float64(size(1001))/1000
 		}
+		var events frames.Parser
 		var ev Event
 		read := func(frame []byte, kind EventKind) {
 			t.Helper()
-			if err := p.ParseEvent(payload(t, frame), &ev); err != nil || ev.Kind != kind || ev.ID != id {
+			if err := events.ParseEvent(payload(t, frame), &ev); err != nil || ev.Kind != kind || ev.ID != id {
 				t.Fatalf("%q: kind %d, id %q, %v", frame, ev.Kind, ev.ID, err)
 			}
 		}

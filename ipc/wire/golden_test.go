@@ -1,4 +1,4 @@
-package wire
+package wire_test
 
 import (
 	"bytes"
@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/uma-serve/uma-serve/client/frames"
+	. "github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/sampler"
 )
 
@@ -24,13 +26,19 @@ var rewrite = flag.Bool("rewrite", false, "write the golden messages of testdata
 type golden struct {
 	name  string
 	frame []byte
-	check func(t *testing.T, p *Parser, payload []byte) // reads the payload back
+	check func(t *testing.T, p *parsers, payload []byte) // reads the payload back
+}
+
+// parsers are those of both sides.
+type parsers struct {
+	server Parser
+	client frames.Parser
 }
 
 func fromClient(name string, frame []byte, want Frame) golden {
-	return golden{name, frame, func(t *testing.T, p *Parser, payload []byte) {
+	return golden{name, frame, func(t *testing.T, p *parsers, payload []byte) {
 		def := DefaultRequest()
-		got, err := Parse(p, payload, &def)
+		got, err := Parse(&p.server, payload, &def)
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("got %+v %+v, %v\nwant %+v %+v", got, got.Request, err, want, want.Request)
 		}
@@ -38,9 +46,9 @@ func fromClient(name string, frame []byte, want Frame) golden {
 }
 
 func fromServer(name string, frame []byte, want Event) golden {
-	return golden{name, frame, func(t *testing.T, p *Parser, payload []byte) {
+	return golden{name, frame, func(t *testing.T, p *parsers, payload []byte) {
 		var got Event
-		if err := p.ParseEvent(payload, &got); err != nil || !reflect.DeepEqual(got, want) {
+		if err := p.client.ParseEvent(payload, &got); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("got %+v, %v\nwant %+v", got, err, want)
 		}
 	}}
@@ -52,12 +60,12 @@ func goldens() []golden {
 		r := DefaultRequest()
 		r.ID = "r-1"
 		change(&r)
-		return fromClient(name, AppendRequest(nil, &r, &def), Frame{Kind: KindRequest, ID: r.ID, Request: &r})
+		return fromClient(name, frames.AppendRequest(nil, &r, &def), Frame{Kind: KindRequest, ID: r.ID, Request: &r})
 	}
 	embed := DefaultEmbed()
 	embed.ID, embed.Inputs = "e-1", []EmbedInput{{Text: "Größer als π?"}, {Tokens: []int32{1, 5, 9}}}
 	all := []golden{
-		fromClient("embed", AppendEmbed(nil, &embed), Frame{Kind: KindEmbed, ID: "e-1", Embed: &embed}),
+		fromClient("embed", frames.AppendEmbed(nil, &embed), Frame{Kind: KindEmbed, ID: "e-1", Embed: &embed}),
 		fromServer("embedding",
 			AppendEmbedding(nil, &Embedding{ID: "e-1", Index: 1, Row: -1, Values: []float32{0.5, -0.25}, Tokens: 3},
 				false),
@@ -121,19 +129,19 @@ func goldens() []golden {
 		request("request_parse_special", func(r *Request) { r.Prompt, r.ParseSpecial = "<|im_start|>user\nhi", true }),
 		request("request_effort", func(r *Request) { r.Prompt, r.Think.Effort = "x", EffortLow }),
 		request("request_preserve", func(r *Request) { r.Prompt, r.Think.Preserve = "x", PreserveOn }),
-		fromClient("cancel", AppendCancel(nil, "r-1"), Frame{Kind: KindCancel, ID: "r-1"}),
-		fromClient("end_think", AppendEndThink(nil, "r-1"), Frame{Kind: KindEndThink, ID: "r-1"}),
-		fromClient("why_request", AppendWhyQuestion(nil, "q", &WhyQuestion{Request: "r-1"}),
+		fromClient("cancel", frames.AppendCancel(nil, "r-1"), Frame{Kind: KindCancel, ID: "r-1"}),
+		fromClient("end_think", frames.AppendEndThink(nil, "r-1"), Frame{Kind: KindEndThink, ID: "r-1"}),
+		fromClient("why_request", frames.AppendWhyQuestion(nil, "q", &WhyQuestion{Request: "r-1"}),
 			Frame{Kind: KindWhy, ID: "q", Why: WhyQuestion{Request: "r-1"}}),
-		fromClient("why_last", AppendWhyQuestion(nil, "", &WhyQuestion{Last: 3}),
+		fromClient("why_last", frames.AppendWhyQuestion(nil, "", &WhyQuestion{Last: 3}),
 			Frame{Kind: KindWhy, Why: WhyQuestion{Last: 3}}),
-		fromClient("kv_tree", AppendKVQuestion(nil, "q", &KVQuestion{Tree: true}),
+		fromClient("kv_tree", frames.AppendKVQuestion(nil, "q", &KVQuestion{Tree: true}),
 			Frame{Kind: KindKV, ID: "q", KV: KVQuestion{Tree: true}}),
-		fromClient("kv_pin", AppendKVQuestion(nil, "", &KVQuestion{Op: KVPin, Target: "12"}),
+		fromClient("kv_pin", frames.AppendKVQuestion(nil, "", &KVQuestion{Op: KVPin, Target: "12"}),
 			Frame{Kind: KindKV, KV: KVQuestion{Op: KVPin, Target: "12"}}),
 	}
 	for k := KindMetrics; k <= KindInfo; k++ {
-		all = append(all, fromClient("admin_"+k.String(), AppendAdmin(nil, k, ""), Frame{Kind: k}))
+		all = append(all, fromClient("admin_"+k.String(), frames.AppendAdmin(nil, k, ""), Frame{Kind: k}))
 	}
 	tok := Token{ID: "r-1", Text: []byte(" Größe"), TokenID: 4711, Phase: Output, Top: []TokenLogprob{}}
 	all = append(all,
@@ -212,7 +220,7 @@ func reportIn(name string, k Kind) []byte {
 }
 
 func TestGolden(t *testing.T) {
-	p := new(Parser)
+	p := new(parsers)
 	known := map[string]bool{}
 	for _, g := range goldens() {
 		known[g.name] = true

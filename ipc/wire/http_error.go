@@ -80,9 +80,9 @@ type FieldUse struct {
 
 // FieldOf returns the use of the field of this name, false if a request has no such field.
 func FieldOf(name string) (u FieldUse, ok bool) {
-	i, ok := fieldIndex[name]
+	k, ok := fieldIndex[name]
 	if ok {
-		f := &fields[i]
+		f := &fields[k.at]
 		u = FieldUse{Ignored: f.read == nil && !f.refused, Refused: f.refused, But: f.but, Why: f.why}
 	}
 	return u, ok

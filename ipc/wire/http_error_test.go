@@ -1,4 +1,4 @@
-package wire
+package wire_test
 
 import (
 	"encoding/json"
@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	. "github.com/uma-serve/uma-serve/ipc/wire"
 )
 
 func TestHTTPStatusOfEveryCode(t *testing.T) {

@@ -5,8 +5,6 @@ import (
 	"strings"
 
 	"github.com/valyala/fastjson"
-
-	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
 )
 
 // Image is a picture in a message, as the client sent it: a data: URL or base64. Package prepare reads it.
@@ -76,7 +74,7 @@ func imageList(name string, v *fastjson.Value) (text string, err error) {
 	for i, e := range list {
 		data, err := e.StringBytes()
 		if err != nil {
-			return "", wrongType(fmt.Sprintf("%s[%d]", name, i), e, "a base64 text")
+			return "", wrongType(entry(name, i), e, "a base64 text")
 		}
 		text += ImagePart("images", string(data))
 	}
@@ -154,24 +152,4 @@ func (m *Message) LeaveOutImages(notes *Notes) {
 		m.Content = before + text + after
 	}
 	m.Images = nil
-}
-
-// appendParts appends m's content as an array of parts, texts and images.
-func (m *Message) appendParts(dst []byte) []byte {
-	text := func(t string) {
-		if t != "" {
-			dst = append(jsontext.AppendHead(dst, `{"type":"text","text":`, t), `},`...)
-		}
-	}
-	dst = append(dst, '[')
-	rest := m.Content
-	for _, im := range m.Images {
-		before, after, _ := strings.Cut(rest, ImageMark)
-		text(before)
-		dst = append(jsontext.AppendHead(dst, `{"type":"image_url","image_url":{"url":`, im.Data), `}},`...)
-		rest = after
-	}
-	text(rest)
-	dst[len(dst)-1] = ']' // in the place of the last comma: there is an image at least
-	return dst
 }

@@ -1,9 +1,12 @@
-package wire
+package wire_test
 
 import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/uma-serve/uma-serve/client/frames"
+	. "github.com/uma-serve/uma-serve/ipc/wire"
 )
 
 func parsedMessage(t *testing.T, message string) Message {
@@ -53,7 +56,7 @@ func TestImagesOfMessages(t *testing.T) {
 			def := DefaultRequest()
 			q := def
 			q.ID, q.Messages = "a", []Message{m}
-			frame := AppendRequest(nil, &q, &def)
+			frame := frames.AppendRequest(nil, &q, &def)
 			f, err := Parse(new(Parser), frame[4:], &def)
 			if err != nil {
 				t.Fatalf("%s: %v", frame[4:], err)
@@ -79,8 +82,8 @@ func TestImagesLimits(t *testing.T) {
 		}
 	}
 	// What an API passes on has the client's bytes in it; they cannot end the mark early.
-	m := Message{Content: "a\n" + ImagePart("image,x", "data"+imageShut+"more") + "\nb"}
-	if _, err := m.takeImages(); err != nil || m.Content != "a"+ImageMark+"b" || m.Images[0].Data != "datamore" {
+	m := Message{Content: "a\n" + ImagePart("image,x", "data"+ImageShut+"more") + "\nb"}
+	if _, err := m.TakeImages(); err != nil || m.Content != "a"+ImageMark+"b" || m.Images[0].Data != "datamore" {
 		t.Errorf("%q, %v", m, err)
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"fmt"
 
 	"github.com/valyala/fastjson"
-
-	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
 )
 
 // The questions that look inside the server, and the types of their answers. They are asked by people, not per
@@ -49,45 +47,6 @@ type KVQuestion struct {
 	Target string // "" with KVShow
 }
 
-// AppendEndThink appends a frame that ends the thinking of the request id of the same connection.
-func AppendEndThink(dst []byte, id string) []byte {
-	dst, start := BeginFrame(dst)
-	return EndFrame(append(jsontext.AppendHead(dst, `{"event":"end_think","id":`, id), '}'), start)
-}
-
-// AppendWhyQuestion appends a why question; id may be "".
-func AppendWhyQuestion(dst []byte, id string, q *WhyQuestion) []byte {
-	dst, start := beginQuestion(dst, KindWhy, id)
-	if q.Request != "" {
-		dst = jsontext.AppendHead(dst, `,"request":`, q.Request)
-	} else {
-		dst = jsontext.AppendInt(dst, `,"last":`, q.Last)
-	}
-	return EndFrame(append(dst, '}'), start)
-}
-
-// AppendKVQuestion appends a kv question; id may be "".
-func AppendKVQuestion(dst []byte, id string, q *KVQuestion) []byte {
-	dst, start := beginQuestion(dst, KindKV, id)
-	if q.Tree {
-		dst = append(dst, `,"tree":true`...)
-	}
-	if q.Op != KVShow {
-		dst = jsontext.AppendHead(dst, `,"op":`, q.Op.String())
-		dst = jsontext.AppendHead(dst, `,"target":`, q.Target)
-	}
-	return EndFrame(append(dst, '}'), start)
-}
-
-func beginQuestion(dst []byte, k Kind, id string) (frame []byte, start int) {
-	dst, start = BeginFrame(dst)
-	dst = jsontext.AppendHead(dst, `{"event":`, k.String())
-	if id != "" {
-		dst = jsontext.AppendHead(dst, `,"id":`, id)
-	}
-	return dst, start
-}
-
 // question reads the fields of a why or a kv question; others have no meaning there.
 func (d *decoder) question(key string, v *fastjson.Value) (err error) {
 	switch {
@@ -119,21 +78,23 @@ func (d *decoder) question(key string, v *fastjson.Value) (err error) {
 
 // name reads an id or a name: a string or an integer, as clients write ids.
 func (d *decoder) name(key string, v *fastjson.Value, limit int) (string, error) {
-	must := fmt.Sprintf("a string of 1…%d bytes without control characters, or an integer", limit)
+	must := func() string {
+		return fmt.Sprintf("a string of 1…%d bytes without control characters, or an integer", limit)
+	}
 	switch v.Type() {
 	case fastjson.TypeNumber:
-		if s := []byte(d.number(v)); isInteger(s) && validID(s) {
+		if s := []byte(d.p.json.Number(v)); isInteger(s) && validID(s) {
 			return string(s), nil
 		}
-		return "", outOfRange(key, d.number(v), must)
+		return "", outOfRange(key, d.p.json.Number(v), must())
 	case fastjson.TypeString:
 		s, _ := v.StringBytes()
 		if !validID(s) {
-			return "", fmt.Errorf("field %q has %d bytes, %s; it must be %s", key, len(s), quoted(s), must)
+			return "", fmt.Errorf("field %q has %d bytes, %s; it must be %s", key, len(s), quoted(s), must())
 		}
 		return string(s), nil
 	}
-	return "", wrongType(key, v, must)
+	return "", wrongType(key, v, must())
 }
 
 // finishQuestion checks the constraints between the fields of a question.

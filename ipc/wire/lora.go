@@ -2,11 +2,8 @@ package wire
 
 import (
 	"fmt"
-	"strconv"
 
 	"github.com/valyala/fastjson"
-
-	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
 )
 
 const (
@@ -46,24 +43,24 @@ func readLoRA(d *decoder, name string, v *fastjson.Value) error {
 	}
 	d.req.LoRA = make([]LoRA, len(list))
 	for i, e := range list {
-		entry := fmt.Sprintf("%s[%d]", name, i)
+		at := entry(name, i)
 		obj, err := e.Object()
 		if err != nil {
-			return wrongType(entry, e, `an object {"id": 0, "scale": 1}`)
+			return wrongType(at, e, `an object {"id": 0, "scale": 1}`)
 		}
 		l := LoRA{ID: -1}
 		for _, key := range []string{"id", "scale"} {
 			v := obj.Get(key)
 			if v == nil {
-				return fmt.Errorf("field %q has no %q", entry, key)
+				return fmt.Errorf("field %q has no %q", at, key)
 			}
 			if key == "id" {
-				id, err := d.integer(entry+".id", v, 0, 1<<16)
+				id, err := d.integer(at+".id", v, 0, 1<<16)
 				if err != nil {
 					return err
 				}
 				l.ID = int(id)
-			} else if err := d.float(entry+".scale", v, -MaxLoRAScale, MaxLoRAScale, &l.Scale); err != nil {
+			} else if err := d.float(at+".scale", v, -MaxLoRAScale, MaxLoRAScale, &l.Scale); err != nil {
 				return err
 			}
 		}
@@ -75,11 +72,11 @@ func readLoRA(d *decoder, name string, v *fastjson.Value) error {
 // ParseLoRA reads a list of adapters, as the field "lora" has it.
 func ParseLoRA(text []byte) ([]LoRA, error) {
 	p := Parser{}
-	root, bad := p.tree(text)
-	if bad != nil {
-		return nil, bad
+	root, bad := p.json.Parse(text)
+	if bad != "" {
+		return nil, &RequestError{Code: InvalidJSON, Message: bad}
 	}
-	d := decoder{p: &p, payload: text}
+	d := decoder{p: &p, payload: text, req: new(Request)}
 	if err := readLoRA(&d, "lora", root); err != nil {
 		return nil, &RequestError{Code: BadRequest, Message: err.Error()}
 	}
@@ -93,24 +90,4 @@ func readLoRAPath(d *decoder, name string, v *fastjson.Value) error {
 		d.req.LoRA = []LoRA{{Name: names[0]}}
 	}
 	return err
-}
-
-// appendLoRA appends what a request says about adapters.
-func appendLoRA(dst []byte, r *Request) []byte {
-	if r.LoRA == nil {
-		return dst
-	}
-	if len(r.LoRA) == 1 && r.LoRA[0].Name != "" {
-		return jsontext.AppendHead(dst, `,"lora_path":`, r.LoRA[0].Name)
-	}
-	dst = append(dst, `,"lora":[`...)
-	for i, l := range r.LoRA {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = jsontext.AppendInt(dst, `{"id":`, l.ID)
-		dst = strconv.AppendFloat(append(dst, `,"scale":`...), float64(l.Scale), 'g', -1, 32)
-		dst = append(dst, '}')
-	}
-	return append(dst, ']')
 }

@@ -19,7 +19,7 @@ func readMessages(d *decoder, name string, v *fastjson.Value) error {
 	d.messages = true
 	d.req.Messages = make([]Message, len(list))
 	for i, m := range list {
-		if err := d.message(fmt.Sprintf("%s[%d]", name, i), m, &d.req.Messages[i]); err != nil {
+		if err := d.message(entry(name, i), m, &d.req.Messages[i]); err != nil {
 			return err
 		}
 	}
@@ -172,7 +172,7 @@ func (d *decoder) content(name string, v *fastjson.Value) (content, thought stri
 	var text []byte
 	texts := 0
 	for i, part := range parts {
-		field := fmt.Sprintf("%s[%d]", name, i)
+		field := entry(name, i)
 		if part.Type() != fastjson.TypeObject {
 			return "", "", wrongType(field, part, `an object {"type":"text","text":…}`)
 		}

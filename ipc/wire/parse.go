@@ -46,41 +46,13 @@ type Parser struct {
 	// members of most nested objects are left out in any case.
 	Left *Strays
 
-	json    fastjson.Parser
-	scan    jsontext.Scan
-	scratch []byte
-}
-
-// keepPayload is the largest message whose memory the parser keeps.
-const keepPayload = 64 << 10
-
-// tree checks payload and returns its tree, valid until the next call.
-func (p *Parser) tree(payload []byte) (*fastjson.Value, *RequestError) {
-	if bad := p.scan.Check(payload); bad != "" {
-		return nil, &RequestError{ID: p.scannedID(payload), Code: InvalidJSON, Message: bad}
-	}
-	text := payload
-	if p.scan.Mended != nil {
-		text = p.scan.Mended
-	}
-	v, err := p.json.ParseBytes(text)
-	if err != nil { // the scanner is stricter
-		return nil, &RequestError{ID: p.scannedID(payload), Code: InvalidJSON, Message: err.Error()}
-	}
-	return v, nil
-}
-
-// release gives back the memory of a large message.
-func (p *Parser) release(payload []byte) {
-	if len(payload) > keepPayload {
-		p.json, p.scratch = fastjson.Parser{}, nil
-	}
-	p.scan.Bytes, p.scan.Mended = nil, nil
+	json jsontext.Parser
+	d    decoder // of the Parse that runs; between two it keeps memory alone
 }
 
 // scannedID returns the id of a message that could not be parsed, if the scanner has found a valid one.
 func (p *Parser) scannedID(payload []byte) string {
-	b := payload[p.scan.ID.Start:p.scan.ID.End]
+	b := payload[p.json.Scan.ID.Start:p.json.Scan.ID.End]
 	if len(b) >= 2 && b[0] == '"' {
 		b = b[1 : len(b)-1]
 		if bytes.IndexByte(b, '\\') >= 0 || !validID(b) {
@@ -97,16 +69,18 @@ func (p *Parser) scannedID(payload []byte) string {
 // Parse reads one frame's payload. Fields that the client leaves out of a request are taken from def, whose slices the
 // request may share. A RequestError, the only kind of error, says which field is wrong and what it may be.
 func Parse(p *Parser, payload []byte, def *Request) (Frame, error) {
-	root, bad := p.tree(payload)
-	defer p.release(payload)
-	if bad != nil {
-		return Frame{}, bad
+	root, defect := p.json.Parse(payload)
+	defer p.json.Release()
+	if defect != "" {
+		return Frame{}, &RequestError{ID: p.scannedID(payload), Code: InvalidJSON, Message: defect}
 	}
 	if root.Type() != fastjson.TypeObject {
-		return Frame{}, &RequestError{Code: BadRequest, Message: "the message is " + typeName(root) +
+		return Frame{}, &RequestError{Code: BadRequest, Message: "the message is " + jsontext.TypeName(root) +
 			"; it must be a JSON object"}
 	}
-	d := decoder{p: p, payload: payload, req: *def, embed: DefaultEmbed()}
+	d := p.decoder(payload)
+	defer d.release()
+	*d.req = *def
 	err := d.fields(root)
 	if err == nil {
 		err = d.finish()
@@ -124,9 +98,9 @@ func Parse(p *Parser, payload []byte, def *Request) (Frame, error) {
 	f := Frame{Kind: d.kind, ID: d.req.ID, Why: d.why, KV: d.kv}
 	switch d.kind {
 	case KindRequest:
-		f.Request = &d.req
+		f.Request = d.req
 	case KindEmbed:
-		e := d.embed // not the decoder, which is much larger
+		e := d.embed
 		f.Embed = &e
 	}
 	return f, nil
@@ -136,7 +110,7 @@ func Parse(p *Parser, payload []byte, def *Request) (Frame, error) {
 type decoder struct {
 	p       *Parser
 	payload []byte
-	req     Request
+	req     *Request
 	kind    Kind
 	code    Code // of the error, when it is not BadRequest
 	given   []given
@@ -163,17 +137,30 @@ type decoder struct {
 	asked []string // fields of a question so far
 }
 
+// decoder returns the decoder of one Parse.
+func (p *Parser) decoder(payload []byte) *decoder {
+	d := &p.d
+	d.p, d.payload, d.req, d.embed = p, payload, new(Request), DefaultEmbed()
+	return d
+}
+
+// release drops everything but the memory for given.
+func (d *decoder) release() {
+	clear(d.given)
+	*d = decoder{given: d.given[:0]}
+}
+
 // given is a field that was read, with the name that the client used.
 type given struct {
 	field int
-	key   string
+	key   string // one of the field's names
 	value *fastjson.Value
 }
 
 // again records that field i was read under key, and compares it with an earlier occurrence under one of its names: the
 // same name twice or a different value is an error, the same value under another name is skipped. Ignored fields are
 // skipped too.
-func (d *decoder) again(i int, key []byte, v *fastjson.Value) (skip bool, err error) {
+func (d *decoder) again(i int, key string, v *fastjson.Value) (skip bool, err error) {
 	f := &fields[i]
 	for _, g := range d.given {
 		if g.field != i {
@@ -181,7 +168,7 @@ func (d *decoder) again(i int, key []byte, v *fastjson.Value) (skip bool, err er
 		}
 		a, b := string(g.value.MarshalTo(nil)), string(v.MarshalTo(nil))
 		switch {
-		case g.key == string(key):
+		case g.key == key:
 			return false, fmt.Errorf("field %q is given twice", key)
 		case a == b || v.Type() == fastjson.TypeNumber && sameNumber(a, b):
 			return true, nil
@@ -189,7 +176,7 @@ func (d *decoder) again(i int, key []byte, v *fastjson.Value) (skip bool, err er
 		return false, fmt.Errorf("fields %q and %q are the same field and hold different values; send one of them",
 			g.key, key)
 	}
-	d.given = append(d.given, given{i, string(key), v})
+	d.given = append(d.given, given{i, key, v})
 	return f.read == nil && !f.refused, nil
 }
 
@@ -213,7 +200,7 @@ func (d *decoder) fields(root *fastjson.Value) error {
 		if v.Type() == fastjson.TypeNull {
 			return
 		}
-		i, known := fieldIndex[string(key)]
+		known, ok := fieldIndex[string(key)]
 		switch {
 		case d.kind != KindRequest && string(key) != "id":
 			switch d.kind {
@@ -227,24 +214,24 @@ func (d *decoder) fields(root *fastjson.Value) error {
 			return
 		case string(key) == "event" || string(key) == "type":
 			return
-		case !known && d.p.Left != nil:
+		case !ok && d.p.Left != nil:
 			d.p.Left.AddField("", string(key))
 			return
-		case !known:
+		case !ok:
 			err = unknown(key)
 			return
 		}
-		if nested := requestShape.Inner[string(key)]; nested != nil && d.p.Left != nil {
-			nested.strays(v, string(key), d.p.Left)
+		if d.p.Left != nil && requestShape.Inner[known.name] != nil {
+			requestShape.Inner[known.name].strays(v, known.name, d.p.Left)
 		}
 		var skip bool
-		f := &fields[i]
-		switch skip, err = d.again(i, key, v); {
+		f := &fields[known.at]
+		switch skip, err = d.again(known.at, known.name, v); {
 		case err != nil || skip:
 		case f.refused:
-			err = f.refusal(d, string(key), v)
+			err = f.refusal(d, known.name, v)
 		default:
-			err = f.read(d, string(key), v)
+			err = f.read(d, known.name, v)
 		}
 	})
 	return err
@@ -280,7 +267,7 @@ func allowedKinds(name string) string {
 
 // finish checks the constraints between fields.
 func (d *decoder) finish() error {
-	r := &d.req
+	r := d.req
 	switch {
 	case r.ID == "" && (d.kind <= KindEndThink || d.kind == KindEmbed):
 		return fmt.Errorf("field %q is missing; it must be a string of 1…%d bytes or an integer", "id", MaxIDBytes)
@@ -329,7 +316,7 @@ func (d *decoder) finish() error {
 // finishTurn checks the end of the conversation: its last message, and whether the answer continues it. The parts of an
 // assistant's message that the answer continues are joined by empty lines, as llama-server does.
 func (d *decoder) finishTurn() error {
-	r := &d.req
+	r := d.req
 	if d.messages && r.Continue != ContinueOff {
 		if last := &r.Messages[len(r.Messages)-1]; last.Role == "assistant" && len(d.joints) > 0 {
 			var text strings.Builder
@@ -349,7 +336,7 @@ func (d *decoder) finishTurn() error {
 	}
 	if !d.messages {
 		return fmt.Errorf("field %q is %s without messages; a prompt is always continued", field,
-			continueTexts[r.Continue])
+			r.Continue)
 	}
 	switch last := &r.Messages[len(r.Messages)-1]; {
 	case d.opening:
@@ -357,17 +344,13 @@ func (d *decoder) finishTurn() error {
 			field, "add_generation_prompt")
 	case last.Role != "assistant":
 		return fmt.Errorf("field %q is %s, but the last message is not an assistant's", field,
-			continueTexts[r.Continue])
+			r.Continue)
 	case r.Continue == ContinueThought && (last.ReasoningContent == "" || last.Content != ""):
 		return fmt.Errorf("field %q is %s, but the last message has no thought or has content behind it", field,
-			continueTexts[r.Continue])
+			r.Continue)
 	}
 	return nil
 }
-
-// continueTexts are the values of continue_final_message.
-var continueTexts = [...]string{ContinueOn: "true", ContinueOff: "false", ContinueThought: `"reasoning_content"`,
-	ContinueContent: `"content"`}
 
 // readContinue reads continue_final_message: as vLLM has it, and with the names that llama-server takes besides.
 func readContinue(d *decoder, name string, v *fastjson.Value) error {

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 
@@ -43,7 +42,8 @@ func Stages(p *sampler.Params) []string {
 			continue
 		}
 		off := *p
-		if stages[i].off(&off); !bytes.Equal(appendSampling(nil, &off, nil), appendSampling(nil, p, nil)) {
+		stages[i].off(&off)
+		if slices.ContainsFunc(Parameters, func(f Parameter) bool { return !f.Same(p, &off) }) {
 			names = append(names, stages[i].name)
 		}
 	}
@@ -78,13 +78,13 @@ func readSamplers(d *decoder, name string, v *fastjson.Value) error {
 		}
 	case fastjson.TypeArray:
 		list, _ := v.Array()
-		for at, e := range list {
-			entry := fmt.Sprintf("%s[%d]", name, at)
+		for i, e := range list {
+			at := entry(name, i)
 			text, err := e.StringBytes()
 			if err != nil {
-				return wrongType(entry, e, must)
+				return wrongType(at, e, must)
 			}
-			if err := stage(entry, text, func(i int) bool {
+			if err := stage(at, text, func(i int) bool {
 				return string(text) == stages[i].name || string(text) == "typical_p" && stages[i].name == "typ_p"
 			}); err != nil {
 				return err
@@ -114,19 +114,4 @@ func (d *decoder) order(p *sampler.Params) {
 	for _, i := range d.stages {
 		p.Order = append(p.Order, sampler.Stage(i))
 	}
-}
-
-// appendOrder appends the order of the stages as a field, if there is one.
-func appendOrder(dst []byte, p *sampler.Params) []byte {
-	if p.Order == nil {
-		return dst
-	}
-	dst = append(dst, `,"samplers":[`...)
-	for i, stage := range p.Order {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = append(append(append(dst, '"'), stages[stage].name...), '"')
-	}
-	return append(dst, ']')
 }

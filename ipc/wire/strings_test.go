@@ -1,4 +1,4 @@
-package wire
+package wire_test
 
 import (
 	"encoding/json"
@@ -8,6 +8,9 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/uma-serve/uma-serve/client/frames"
+	. "github.com/uma-serve/uma-serve/ipc/wire"
 )
 
 // anyText draws a text as JSON can write it: with control characters, NUL, halves of surrogate pairs, what is not
@@ -60,7 +63,7 @@ func TestAnyStringInFrames(t *testing.T) {
 				t.Fatalf("%s: %v", payload, err)
 			}
 			if f.Kind == KindRequest {
-				again, err := Parse(p, AppendRequest(nil, f.Request, &def)[headerBytes:], &def)
+				again, err := Parse(p, frames.AppendRequest(nil, f.Request, &def)[HeaderBytes:], &def)
 				if err != nil || !reflect.DeepEqual(again, f) {
 					t.Fatalf("%s is %+v, written again %+v, %v", payload, f.Request, again.Request, err)
 				}
@@ -68,7 +71,7 @@ func TestAnyStringInFrames(t *testing.T) {
 			return &f
 		}
 		bias := ""
-		if !isInteger([]byte(s)) {
+		if !IsInteger([]byte(s)) {
 			bias = `,"logit_bias":{` + l + `:1}`
 		}
 		prompt, asked := l, s
@@ -90,7 +93,7 @@ func TestAnyStringInFrames(t *testing.T) {
 			t.Fatalf("%s became %+v, want %q", l, m, s)
 		}
 		// Ids and the names of cached prefixes have no control characters: they are shown in terminals.
-		if validID([]byte(s)) {
+		if ValidID([]byte(s)) {
 			if f := read(`{"id":` + l + `,"prompt":"x"}`); f.ID != s {
 				t.Fatalf("id %s became %q", l, f.ID)
 			}
@@ -105,9 +108,10 @@ func TestAnyStringInFrames(t *testing.T) {
 			}
 		}
 
+		var events frames.Parser
 		var ev Event
 		event := func(payload string) *Event {
-			if err := p.ParseEvent([]byte(payload), &ev); err != nil {
+			if err := events.ParseEvent([]byte(payload), &ev); err != nil {
 				t.Fatalf("%s: %v", payload, err)
 			}
 			return &ev

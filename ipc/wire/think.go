@@ -2,12 +2,9 @@ package wire
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/valyala/fastjson"
-
-	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
 )
 
 // ThinkMode selects whether a request thinks.
@@ -323,7 +320,7 @@ func readThink(d *decoder, name string, v *fastjson.Value) error {
 // thinking options, which the server passes on by the names of the model's own template. Other arguments go to the
 // template unchanged.
 func readTemplateArgs(d *decoder, name string, v *fastjson.Value) error {
-	raw := d.payload[d.p.scan.TemplateArgs.Start:d.p.scan.TemplateArgs.End]
+	raw := d.payload[d.p.json.Scan.TemplateArgs.Start:d.p.json.Scan.TemplateArgs.End]
 	others := false
 	err := d.members(name, v, "an object", func(field, key string, v *fastjson.Value) error {
 		switch key {
@@ -428,17 +425,17 @@ func (d *decoder) members(
 
 // word reads one of words and returns which.
 func (d *decoder) word(name string, v *fastjson.Value, words []string) (int, error) {
-	must := fmt.Sprintf("one of %q", words)
+	must := func() string { return fmt.Sprintf("one of %q", words) }
 	s, err := v.StringBytes()
 	if err != nil {
-		return 0, wrongType(name, v, must)
+		return 0, wrongType(name, v, must())
 	}
 	for i, w := range words {
 		if w == string(s) {
 			return i, nil
 		}
 	}
-	return 0, fmt.Errorf("field %q is %s; it must be %s", name, quoted(s), must)
+	return 0, fmt.Errorf("field %q is %s; it must be %s", name, quoted(s), must())
 }
 
 // finishThink checks the constraints between the fields about thinking.
@@ -457,44 +454,4 @@ func (d *decoder) finishThink() error {
 		t.Mode = ThinkDefault
 	}
 	return nil
-}
-
-// appendThink appends the fields that ask for t.
-func appendThink(dst []byte, t *Think) []byte {
-	if t.Effort != EffortDefault {
-		dst = jsontext.AppendHead(dst, `,"reasoning_effort":`, t.Effort.String())
-	}
-	sep := `,"think":{`
-	key := func(name string) {
-		dst = append(append(append(append(dst, sep...), '"'), name...), `":`...)
-		sep = ","
-	}
-	if t.Mode != ThinkDefault {
-		key("mode")
-		dst = jsontext.AppendString(dst, t.Mode.String())
-	}
-	if t.BudgetTokens > 0 {
-		key("budget_tokens")
-		dst = jsontext.AppendInt(dst, "", t.BudgetTokens)
-	}
-	if t.SoftBudgetTokens != 0 {
-		key("soft_budget_tokens")
-		dst = jsontext.AppendInt(dst, "", max(t.SoftBudgetTokens, 0))
-	}
-	if t.EarlyExit != ExitDefault {
-		key("early_exit")
-		dst = jsontext.AppendString(dst, t.EarlyExit.String())
-	}
-	if t.AnswerCue != "" {
-		key("answer_cue")
-		dst = jsontext.AppendString(dst, t.AnswerCue)
-	}
-	if t.Preserve != PreserveDefault {
-		key("preserve")
-		dst = strconv.AppendBool(dst, t.Preserve == PreserveOn)
-	}
-	if sep == "," {
-		dst = append(dst, '}')
-	}
-	return dst
 }

@@ -58,9 +58,7 @@ func (r *Request) ManyCalls() bool { return r.ParallelToolCalls && r.ToolChoice.
 var toolFields = []field{
 	{name: "tools", read: readTools},
 	{name: "tool_choice", read: readToolChoice},
-	{name: "parallel_tool_calls", read: func(d *decoder, name string, v *fastjson.Value) error {
-		return d.boolean(name, v, &d.req.ParallelToolCalls)
-	}},
+	flag("parallel_tool_calls", func(r *Request) *bool { return &r.ParallelToolCalls }),
 }
 
 const toolMust = `an object {"type":"function","function":{"name":…,"description":…,"parameters":…}}`
@@ -79,7 +77,7 @@ func readTools(d *decoder, name string, v *fastjson.Value) error {
 		if d.hostedTool(e) {
 			continue
 		}
-		t, err := d.tool(fmt.Sprintf("%s[%d]", name, i), e)
+		t, err := d.tool(entry(name, i), e)
 		if err != nil {
 			return err
 		}
@@ -245,7 +243,7 @@ func (d *decoder) allowedTools(name string, v *fastjson.Value) error {
 				if d.hostedTool(e) {
 					continue
 				}
-				t, err := d.tool(fmt.Sprintf("%s[%d]", field, i), e)
+				t, err := d.tool(entry(field, i), e)
 				if err != nil {
 					return err
 				}
@@ -263,7 +261,7 @@ func (d *decoder) allowedTools(name string, v *fastjson.Value) error {
 
 // finishTools checks the constraints between the tools and the rest of a request.
 func (d *decoder) finishTools() error {
-	r := &d.req
+	r := d.req
 	switch {
 	case d.hosted && d.allowed != nil && len(d.allowed) == 0: // none but hosted tools are allowed
 		d.allowed, r.Tools, r.ToolChoice = nil, nil, ToolChoice{}
@@ -302,7 +300,7 @@ func ToolReference(name string) string { return "The tool " + short(name) + " is
 
 // placeTools puts the definition of each deferred tool where the conversation first refers to it.
 func (d *decoder) placeTools() {
-	r := &d.req
+	r := d.req
 	head := false
 	for i := range r.Tools {
 		t := &r.Tools[i]
@@ -349,7 +347,7 @@ func (m *Message) define(references []reference, tools map[string]*Tool) {
 		}
 		t.Referenced = true
 		out = append(out, m.Content[from:of.at]...)
-		out = appendTool(append(out, "The tool "+t.Name+" can be called now. Its definition:\n"...), t)
+		out = t.AppendDefinition(append(out, "The tool "+t.Name+" can be called now. Its definition:\n"...))
 		from = of.at + len(ToolReference(of.name))
 	}
 	if from > 0 {
@@ -365,7 +363,7 @@ func (d *decoder) toolCalls(name string, v *fastjson.Value) (calls []ToolCall, e
 		return nil, wrongType(name, v, must)
 	}
 	for i, e := range list {
-		field := fmt.Sprintf("%s[%d]", name, i)
+		field := entry(name, i)
 		var c ToolCall
 		err := d.members(field, e, must, func(field, key string, v *fastjson.Value) (err error) {
 			switch key {

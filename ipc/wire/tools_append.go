@@ -38,46 +38,8 @@ func appendValue(dst []byte, v *fastjson.Value) []byte {
 	return v.MarshalTo(dst) // a number as it was written, true, false, null
 }
 
-// appendTools appends a request's fields about tools.
-func appendTools(dst []byte, r, def *Request) []byte {
-	for i := range r.Tools {
-		t := &r.Tools[i]
-		if i == 0 {
-			dst = append(dst, `,"tools":[`...)
-		} else {
-			dst = append(dst, ',')
-		}
-		dst = appendTool(dst, t)
-		if t.Deferred {
-			dst = append(dst[:len(dst)-1], `,"defer_loading":true}`...)
-		}
-		if t.Referenced {
-			dst = append(dst[:len(dst)-1], `,"referenced":true}`...)
-		}
-		if i == len(r.Tools)-1 {
-			dst = append(dst, ']')
-		}
-	}
-	switch r.ToolChoice.Mode {
-	case ToolNone:
-		dst = append(dst, `,"tool_choice":"none"`...)
-	case ToolRequired:
-		dst = append(dst, `,"tool_choice":"required"`...)
-	case ToolNamed:
-		dst = jsontext.AppendHead(dst, `,"tool_choice":{"type":"function","function":{"name":`, r.ToolChoice.Name)
-		dst = append(dst, "}}"...)
-	}
-	if def == nil || r.ParallelToolCalls != def.ParallelToolCalls {
-		if dst = append(dst, `,"parallel_tool_calls":`...); r.ParallelToolCalls {
-			return append(dst, "true"...)
-		}
-		return append(dst, "false"...)
-	}
-	return dst
-}
-
-// appendTool appends a tool's definition.
-func appendTool(dst []byte, t *Tool) []byte {
+// AppendDefinition appends the tool as requests have it.
+func (t *Tool) AppendDefinition(dst []byte) []byte {
 	dst = jsontext.AppendHead(dst, `{"type":"function","function":{"name":`, t.Name)
 	if t.Description != "" {
 		dst = jsontext.AppendHead(dst, `,"description":`, t.Description)
@@ -91,8 +53,8 @@ func appendTool(dst []byte, t *Tool) []byte {
 	return append(dst, "}}"...)
 }
 
-// appendCalls appends calls as messages have them.
-func appendCalls(dst []byte, calls []ToolCall) []byte {
+// AppendCalls appends calls as messages and eos events have them.
+func AppendCalls(dst []byte, calls []ToolCall) []byte {
 	dst = append(dst, '[')
 	for i := range calls {
 		c := &calls[i]

@@ -1,9 +1,11 @@
-package wire
+package wire_test
 
 import (
 	"reflect"
 	"strings"
 	"testing"
+
+	. "github.com/uma-serve/uma-serve/ipc/wire"
 )
 
 // TestTools: what a request says about tools, in each form, and what is refused.

@@ -153,6 +153,12 @@ const (
 	ContinueContent // its thought is closed
 )
 
+// String returns the value of "continue_final_message", "" for ContinueLast, which no value says.
+func (c Continue) String() string {
+	return [...]string{ContinueOn: "true", ContinueOff: "false", ContinueThought: `"reasoning_content"`,
+		ContinueContent: `"content"`}[c]
+}
+
 // DefaultDryBreaks are llama-server's.
 var DefaultDryBreaks = []string{"\n", ":", "\"", "*"}
 
@@ -314,11 +320,12 @@ func (t CacheTier) String() string {
 func (t CacheTier) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
 func (t *CacheTier) UnmarshalText(b []byte) error {
-	*t = tierOf(b)
+	*t = CacheTierOf(b)
 	return nil
 }
 
-func tierOf(b []byte) CacheTier {
+// CacheTierOf is the inverse of String.
+func CacheTierOf(b []byte) CacheTier {
 	if string(b) == "none" {
 		return TierNone
 	}

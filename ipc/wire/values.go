@@ -5,28 +5,21 @@ import (
 	"fmt"
 	"strconv"
 	"time"
-	"unsafe"
 
 	"github.com/valyala/fastjson"
 
 	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
 )
 
-// number returns the text of a JSON number, valid until the next call.
-func (d *decoder) number(v *fastjson.Value) string {
-	d.p.scratch = v.MarshalTo(d.p.scratch[:0])
-	return unsafe.String(unsafe.SliceData(d.p.scratch), len(d.p.scratch))
-}
-
 // float reads a number of lo…hi, as the float32 nearest to what was written.
 func (d *decoder) float(name string, v *fastjson.Value, lo, hi float64, dst *float32) error {
-	must := fmt.Sprintf("a number of %g…%g", lo, hi)
+	must := func() string { return fmt.Sprintf("a number of %g…%g", lo, hi) }
 	if v.Type() != fastjson.TypeNumber {
-		return wrongType(name, v, must)
+		return wrongType(name, v, must())
 	}
-	f, err := strconv.ParseFloat(d.number(v), 32)
+	f, err := strconv.ParseFloat(d.p.json.Number(v), 32)
 	if err != nil || f < float64(float32(lo)) || f > float64(float32(hi)) {
-		return outOfRange(name, d.number(v), must)
+		return outOfRange(name, d.p.json.Number(v), must())
 	}
 	*dst = float32(f)
 	return nil
@@ -34,34 +27,40 @@ func (d *decoder) float(name string, v *fastjson.Value, lo, hi float64, dst *flo
 
 // integer reads an integer of lo…hi. 100.0 and 1e2 are integers too: some languages write every number so.
 func (d *decoder) integer(name string, v *fastjson.Value, lo, hi int64) (int64, error) {
-	must := fmt.Sprintf("an integer of %d…%d", lo, hi)
+	must := func() string { return fmt.Sprintf("an integer of %d…%d", lo, hi) }
 	if v.Type() != fastjson.TypeNumber {
-		return 0, wrongType(name, v, must)
+		return 0, wrongType(name, v, must())
 	}
-	s := d.number(v)
+	s := d.p.json.Number(v)
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil {
 		f, ferr := strconv.ParseFloat(s, 64)
 		n = int64(f)
 		if ferr != nil || f < -1<<53 || f > 1<<53 || float64(n) != f {
-			return 0, outOfRange(name, s, must)
+			return 0, outOfRange(name, s, must())
 		}
 	}
 	if n < lo || n > hi {
-		return 0, outOfRange(name, s, must)
+		return 0, outOfRange(name, s, must())
 	}
 	return n, nil
 }
 
+// count is integer for an int.
+func (d *decoder) count(name string, v *fastjson.Value, lo, hi int) (int, error) {
+	n, err := d.integer(name, v, int64(lo), int64(hi))
+	return int(n), err
+}
+
 // milliseconds reads a time of 0…MaxSLOMs, to the microsecond.
 func (d *decoder) milliseconds(name string, v *fastjson.Value) (time.Duration, error) {
-	must := fmt.Sprintf("a number of 0…%d milliseconds (0 = none)", MaxSLOMs)
+	must := func() string { return fmt.Sprintf("a number of 0…%d milliseconds (0 = none)", MaxSLOMs) }
 	if v.Type() != fastjson.TypeNumber {
-		return 0, wrongType(name, v, must)
+		return 0, wrongType(name, v, must())
 	}
-	ms, err := strconv.ParseFloat(d.number(v), 64)
+	ms, err := strconv.ParseFloat(d.p.json.Number(v), 64)
 	if err != nil || ms < 0 || ms > MaxSLOMs {
-		return 0, outOfRange(name, d.number(v), must)
+		return 0, outOfRange(name, d.p.json.Number(v), must())
 	}
 	return jsontext.FromMs(ms), nil
 }
@@ -84,8 +83,11 @@ func (d *decoder) str(name string, v *fastjson.Value) (string, error) {
 	return string(b), nil
 }
 
+// entry returns the name of an element of an array, for errors.
+func entry(name string, i int) string { return name + "[" + strconv.Itoa(i) + "]" }
+
 func wrongType(name string, v *fastjson.Value, must string) error {
-	return fmt.Errorf("field %q is %s; it must be %s", name, typeName(v), must)
+	return fmt.Errorf("field %q is %s; it must be %s", name, jsontext.TypeName(v), must)
 }
 
 func outOfRange(name, is, must string) error {
@@ -93,20 +95,6 @@ func outOfRange(name, is, must string) error {
 		is = is[:40] + "…"
 	}
 	return fmt.Errorf("field %q is %s; it must be %s", name, is, must)
-}
-
-func typeName(v *fastjson.Value) string {
-	switch v.Type() {
-	case fastjson.TypeNull:
-		return "null"
-	case fastjson.TypeTrue, fastjson.TypeFalse:
-		return "a boolean"
-	case fastjson.TypeObject:
-		return "an object"
-	case fastjson.TypeArray:
-		return "an array"
-	}
-	return "a " + v.Type().String()
 }
 
 // quoted returns a client's string for an error message, quoted and shortened.

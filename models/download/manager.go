@@ -143,6 +143,16 @@ func Key(name string) (string, error) {
 	return strings.ToLower(ref.String()), nil
 }
 
+// RouterName returns the name of a download that is written as for llama-server's router, where OWNER/REPOSITORY is
+// Hugging Face's.
+func RouterName(name string) string {
+	first, rest, ok := strings.Cut(name, "/")
+	if ok && !strings.Contains(rest, "/") && !strings.ContainsAny(first, ".:") {
+		return "hf.co/" + name
+	}
+	return name
+}
+
 // Start begins the download of a model, or joins the one that runs. asked is the name as the client has written it.
 // keep: the download goes on when every ticket is released. The caller releases the ticket. Errors are *Failure.
 func (m *Manager) Start(name, asked string, keep bool) (*Ticket, error) {

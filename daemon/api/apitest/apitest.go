@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
@@ -58,7 +59,7 @@ func (b *Backend) Requests() []*wire.Request {
 // parse encodes r as a frame and parses it, like the daemon.
 func (b *Backend) parse(r *wire.Request) (*wire.Request, error) {
 	def := wire.DefaultRequest()
-	f, err := wire.Parse(new(wire.Parser), wire.AppendRequest(nil, r, &def)[4:], &def)
+	f, err := wire.Parse(new(wire.Parser), frames.AppendRequest(nil, r, &def)[4:], &def)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err != nil {
@@ -105,7 +106,7 @@ func (b *Backend) Embeds() []*wire.Embed {
 // Embed answers with the embedding (number of bytes or tokens, index, 0.5, -1) of each input, in the reverse of their
 // order; with pooling "none" with one for each of its tokens, whose last value is the row's number.
 func (b *Backend) Embed(_ context.Context, e *wire.Embed) (api.Stream, error) {
-	f, err := wire.Parse(new(wire.Parser), wire.AppendEmbed(nil, e)[4:], &wire.Request{})
+	f, err := wire.Parse(new(wire.Parser), frames.AppendEmbed(nil, e)[4:], &wire.Request{})
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -89,7 +90,7 @@ func RunScripts(t *testing.T, routes func(*api.Server) []api.Route) {
 				case "embeds":
 					var out strings.Builder
 					for _, e := range b.Embeds()[toldEmbeds:] {
-						out.Write(wire.AppendEmbed(nil, e)[4:])
+						out.Write(frames.AppendEmbed(nil, e)[4:])
 						out.WriteByte('\n')
 						toldEmbeds++
 					}
@@ -98,7 +99,7 @@ func RunScripts(t *testing.T, routes func(*api.Server) []api.Route) {
 					var out strings.Builder
 					def := wire.DefaultRequest()
 					for _, r := range b.Requests()[told:] {
-						out.Write(wire.AppendRequest(nil, r, &def)[4:])
+						out.Write(frames.AppendRequest(nil, r, &def)[4:])
 						out.WriteByte('\n')
 						told++
 					}

@@ -48,20 +48,8 @@ func answer(w *api.Writer, report json.RawMessage, err error) {
 
 // serveWhy answers GET /why?request=ID or ?last=N.
 func serveWhy(s *api.Server, w http.ResponseWriter, r *http.Request) {
-	out, q, fields := s.NewWriter(w), r.URL.Query(), map[string]any{"event": "why"}
-	if q.Has("request") {
-		fields["request"] = q.Get("request")
-	}
-	if q.Has("last") {
-		n, err := strconv.Atoi(q.Get("last"))
-		if err != nil {
-			answer(out, nil,
-				api.Refuse(fmt.Sprintf(`"last" is %.40q; it must be an integer of 1…%d`, q.Get("last"), wire.MaxLast)))
-			return
-		}
-		fields["last"] = n
-	}
-	f, err := parse(fields)
+	out := s.NewWriter(w)
+	f, err := Why(r)
 	if err != nil {
 		answer(out, nil, err)
 		return
@@ -70,15 +58,41 @@ func serveWhy(s *api.Server, w http.ResponseWriter, r *http.Request) {
 	answer(out, report, err)
 }
 
+// Why reads the query of GET /why.
+func Why(r *http.Request) (f wire.Frame, err error) {
+	q, fields := r.URL.Query(), map[string]any{"event": "why"}
+	if q.Has("request") {
+		fields["request"] = q.Get("request")
+	}
+	if q.Has("last") {
+		n, err := strconv.Atoi(q.Get("last"))
+		if err != nil {
+			return f, api.Refuse(fmt.Sprintf(`"last" is %.40q; it must be an integer of 1…%d`, q.Get("last"),
+				wire.MaxLast))
+		}
+		fields["last"] = n
+	}
+	return parse(fields)
+}
+
 // serveKV answers GET /kv; ?tree=true adds the tree as text.
 func serveKV(s *api.Server, w http.ResponseWriter, r *http.Request) {
-	tree, err := strconv.ParseBool(r.URL.Query().Get("tree"))
-	if err != nil && r.URL.Query().Has("tree") {
-		answer(s.NewWriter(w), nil, api.Refuse(`"tree" must be true or false`))
+	f, err := KV(r)
+	if err != nil {
+		answer(s.NewWriter(w), nil, err)
 		return
 	}
-	report, err := s.KV(r.Context(), wire.KVQuestion{Tree: tree})
+	report, err := s.KV(r.Context(), f.KV)
 	answer(s.NewWriter(w), report, err)
+}
+
+// KV reads the query of GET /kv.
+func KV(r *http.Request) (f wire.Frame, err error) {
+	tree, err := strconv.ParseBool(r.URL.Query().Get("tree"))
+	if err != nil && r.URL.Query().Has("tree") {
+		return f, api.Refuse(`"tree" must be true or false`)
+	}
+	return parse(map[string]any{"event": "kv", "tree": tree})
 }
 
 // serveKVOp answers POST /kv {"op":…,"target":…}.

@@ -14,3 +14,26 @@ func TestModelChanges(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 }
+
+func TestWatchersAreBounded(t *testing.T) {
+	var c Watchers
+	for range UserWatchers {
+		if !c.Enter(1) {
+			t.Fatal("a client has no place")
+		}
+	}
+	if c.Enter(1) {
+		t.Error("a user has more than the limit")
+	}
+	for user := uint32(2); c.all < MaxWatchers; user++ {
+		for c.all < MaxWatchers && c.Enter(user) {
+		}
+	}
+	if c.Enter(1000) {
+		t.Error("all users have more than the limit")
+	}
+	c.Leave(1)
+	if !c.Enter(1000) {
+		t.Error("a place that is free again is not given")
+	}
+}

@@ -2,7 +2,9 @@ package jsontext
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
+	"math/bits"
 	"unicode/utf8"
 )
 
@@ -218,27 +220,34 @@ func (s *Scan) number() string {
 	return ""
 }
 
-// plain are the bytes that stand for themselves in a JSON string. (UTF-8 is checked for the whole text.)
-var plain = func() (t [256]bool) {
-	for c := 0x20; c < 256; c++ {
-		t[c] = c != '"' && c != '\\'
+// plain returns how many of the first bytes of b stand for themselves in a JSON string: the first control character,
+// quote or backslash ends them. (UTF-8 is checked for the whole text.)
+func plain(b []byte) (n int) {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	for ; len(b)-n >= 8; n += 8 {
+		w := binary.LittleEndian.Uint64(b[n:])
+		quote, escape := w^ones*'"', w^ones*'\\'
+		// The lowest bit that is set is in the first such byte: a borrow goes to higher bytes alone.
+		if found := ((w-ones*0x20)&^w | (quote-ones)&^quote | (escape-ones)&^escape) & highs; found != 0 {
+			return n + bits.TrailingZeros64(found)/8
+		}
 	}
-	return
-}()
+	for n < len(b) && b[n] >= 0x20 && b[n] != '"' && b[n] != '\\' {
+		n++
+	}
+	return n
+}
 
 // str checks the string that begins at s.i and moves behind it.
 func (s *Scan) str() string {
 	start := s.i
 	b, i := s.Bytes, s.i+1
-	for i < len(b) {
-		c := b[i]
-		switch {
-		case plain[c]:
-			i++
-		case c == '"':
+	for i += plain(b[i:]); i < len(b); i += plain(b[i:]) {
+		switch c := b[i]; c {
+		case '"':
 			s.i = i + 1
 			return ""
-		case c == '\\':
+		case '\\':
 			n, half, bad := escape(b[i:])
 			if bad != "" {
 				return fmt.Sprintf("byte %d: %s", i, bad)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/agnivade/levenshtein"
 
+	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/sampler"
 )
@@ -352,7 +353,7 @@ func CheckRequest(r *wire.Request) error {
 	if err := r.Sampling.Validate(); err != nil {
 		return err
 	}
-	frame := wire.AppendRequest(nil, r, nil)
+	frame := frames.AppendRequest(nil, r, nil)
 	def := wire.DefaultRequest()
 	var p wire.Parser
 	_, err := wire.Parse(&p, frame[4:], &def) // behind the four bytes of the length

@@ -1,82 +1,59 @@
-package wire
+package frames
 
 import (
 	"bytes"
+	"encoding/base64"
+	"encoding/binary"
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 
 	"github.com/valyala/fastjson"
 
+	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
 )
 
-// EventKind is the type of a server's event.
-type EventKind uint8
-
-const (
-	EventUnknown EventKind = iota // of a newer server: skip it
-	EventToken
-	EventEOS
-	EventError
-	EventProgress
-	EventReport   // the answer to an admin question
-	EventToolCall // a part of a call that the model makes
-	EventEmbedding
-)
-
-// Event is one message of the server, read by ParseEvent.
-type Event struct {
-	Kind EventKind
-	ID   string // "" in an error about the connection and in a report on a question without id
-
-	Token    Token        // with EventToken
-	ToolCall ToolCallPart // with EventToolCall
-	EOS      EOS          // with EventEOS
-	Error    Error        // with EventError
-	Progress Progress     // with EventProgress
-
-	Embedding Embedding // with EventEmbedding
-
-	ReportKind Kind   // with EventReport
-	Report     []byte // with EventReport: the JSON value the server sent
-}
+// Parser reads the events of any number of connections, one after the other. It keeps its memory between calls, except
+// that of an unusually large event.
+type Parser struct{ json jsontext.Parser }
 
 // ParseEvent reads one frame of the server into ev, whose memory it reuses: a caller that keeps text beyond the
 // next call copies it. Fields it does not know are ignored.
-func (p *Parser) ParseEvent(payload []byte, ev *Event) error {
-	root, bad := p.tree(payload)
-	defer p.release(payload)
-	if bad != nil {
-		return fmt.Errorf("read event: %w", bad)
+func (p *Parser) ParseEvent(payload []byte, ev *wire.Event) error {
+	root, bad := p.json.Parse(payload)
+	defer p.json.Release()
+	if bad != "" {
+		return fmt.Errorf("read event: %w", &wire.RequestError{Code: wire.InvalidJSON, Message: bad})
 	}
 	obj, err := root.Object()
 	if err != nil {
-		return fmt.Errorf("read event: it is %s, not an object", typeName(root))
+		return fmt.Errorf("read event: it is %s, not an object", jsontext.TypeName(root))
 	}
 	e := eventDecoder{p: p, payload: payload}
 	reuse(&ev.ID, root.GetStringBytes("id"))
-	ev.Kind = EventUnknown
+	ev.Kind = wire.EventUnknown
 	switch name := root.GetStringBytes("event"); string(name) {
 	case "token":
-		ev.Kind = EventToken
+		ev.Kind = wire.EventToken
 		e.token(obj, &ev.Token)
 		ev.Token.ID = ev.ID
 	case "eos":
-		ev.Kind = EventEOS
+		ev.Kind = wire.EventEOS
 		e.eos(obj, &ev.EOS)
 		ev.EOS.ID = ev.ID
 	case "embedding":
-		ev.Kind = EventEmbedding
+		ev.Kind = wire.EventEmbedding
 		e.embedding(obj, &ev.Embedding)
 		ev.Embedding.ID = ev.ID
 	case "tool_call":
-		ev.Kind = EventToolCall
+		ev.Kind = wire.EventToolCall
 		e.toolCall(obj, &ev.ToolCall)
 		ev.ToolCall.ID = ev.ID
 	case "error":
-		ev.Kind = EventError
-		ev.Error = Error{ID: ev.ID, Code: Code(e.text(obj, "code")), Message: string(e.text(obj, "message")),
+		ev.Kind = wire.EventError
+		ev.Error = wire.Error{ID: ev.ID, Code: wire.Code(e.text(obj, "code")), Message: string(e.text(obj, "message")),
 			NPrompt: e.optional(obj, "n_prompt"), NCtx: e.optional(obj, "n_ctx")}
 		if obj.Get("retry_after_ms") != nil {
 			ev.Error.RetryAfter = e.ms(obj, "retry_after_ms")
@@ -85,8 +62,8 @@ func (p *Parser) ParseEvent(payload []byte, ev *Event) error {
 			ev.Error.Predicted = e.ms(obj, "predicted_ms")
 		}
 	case "progress":
-		ev.Kind = EventProgress
-		ev.Progress = Progress{ID: ev.ID, Processed: e.integer(obj, "processed"), Total: e.integer(obj, "total"),
+		ev.Kind = wire.EventProgress
+		ev.Progress = wire.Progress{ID: ev.ID, Processed: e.integer(obj, "processed"), Total: e.integer(obj, "total"),
 			Cached:  e.optional(obj, "cached"),
 			Elapsed: e.ms(obj, "elapsed_ms"), Position: e.optional(obj, "queue_position")}
 		if obj.Get("waiting") != nil {
@@ -94,10 +71,10 @@ func (p *Parser) ParseEvent(payload []byte, ev *Event) error {
 			ev.Progress.Loaded = e.float(obj, "load_progress", 64)
 		}
 	default:
-		for k := KindMetrics; k <= KindKV; k++ {
+		for k := wire.KindMetrics; k <= wire.KindKV; k++ {
 			if string(name) == k.String() {
-				ev.Kind, ev.ReportKind = EventReport, k
-				raw := p.scan.Report
+				ev.Kind, ev.ReportKind = wire.EventReport, k
+				raw := p.json.Scan.Report
 				if obj.Get(k.String()) == nil || raw.End == 0 {
 					return fmt.Errorf("read %s event: field %q is missing", name, name)
 				}
@@ -136,7 +113,7 @@ func (e *eventDecoder) fail(name string, v *fastjson.Value, must string) {
 		e.err = fmt.Errorf("field %q is missing; it must be %s", name, must)
 		return
 	}
-	e.err = wrongType(name, v, must)
+	e.err = fmt.Errorf("field %q is %s; it must be %s", name, jsontext.TypeName(v), must)
 }
 
 func (e *eventDecoder) text(o *fastjson.Object, name string) []byte {
@@ -175,8 +152,7 @@ func (e *eventDecoder) float(o *fastjson.Object, name string, bits int) float64 
 		e.fail(name, v, "a number")
 		return 0
 	}
-	d := decoder{p: e.p}
-	f, err := strconv.ParseFloat(d.number(v), bits)
+	f, err := strconv.ParseFloat(e.p.json.Number(v), bits)
 	if err != nil {
 		e.fail(name, v, "a finite number")
 		return 0
@@ -193,18 +169,18 @@ func (e *eventDecoder) ms(o *fastjson.Object, name string) time.Duration {
 	return jsontext.FromMs(f)
 }
 
-func (e *eventDecoder) token(o *fastjson.Object, t *Token) {
+func (e *eventDecoder) token(o *fastjson.Object, t *wire.Token) {
 	t.Text = append(t.Text[:0], e.text(o, "text")...)
 	t.TokenID = int32(e.integer(o, "token_id"))
 	switch phase := e.text(o, "phase"); string(phase) {
-	case string(Thinking):
-		t.Phase = Thinking
-	case string(Output):
-		t.Phase = Output
-	case string(InPrompt):
-		t.Phase = InPrompt
+	case string(wire.Thinking):
+		t.Phase = wire.Thinking
+	case string(wire.Output):
+		t.Phase = wire.Output
+	case string(wire.InPrompt):
+		t.Phase = wire.InPrompt
 	default:
-		t.Phase = Phase(phase)
+		t.Phase = wire.Phase(phase)
 	}
 	t.Top, t.Logprob = t.Top[:0], 0
 	if t.HasLogprob = o.Get("logprob") != nil; !t.HasLogprob {
@@ -221,7 +197,7 @@ func (e *eventDecoder) token(o *fastjson.Object, t *Token) {
 			e.fail("top_logprobs entry", v, "an object")
 			return
 		}
-		l := TokenLogprob{Token: int32(e.integer(top, "token_id")), Logprob: float32(e.float(top, "logprob", 32))}
+		l := wire.TokenLogprob{Token: int32(e.integer(top, "token_id")), Logprob: float32(e.float(top, "logprob", 32))}
 		if raw := top.Get("bytes"); raw != nil {
 			parts, _ := raw.Array()
 			for _, c := range parts {
@@ -234,8 +210,8 @@ func (e *eventDecoder) token(o *fastjson.Object, t *Token) {
 	}
 }
 
-func (e *eventDecoder) eos(o *fastjson.Object, out *EOS) {
-	*out = EOS{Reason: Reason(e.text(o, "reason")), Streamed: o.Get("text") == nil}
+func (e *eventDecoder) eos(o *fastjson.Object, out *wire.EOS) {
+	*out = wire.EOS{Reason: wire.Reason(e.text(o, "reason")), Streamed: o.Get("text") == nil}
 	if o.Get("stop") != nil {
 		out.StopText = string(e.text(o, "stop"))
 	}
@@ -244,7 +220,7 @@ func (e *eventDecoder) eos(o *fastjson.Object, out *EOS) {
 	}
 	if o.Get("think") != nil {
 		if t := e.object(o, "think"); t != nil {
-			out.Thought = ThinkSummary{Tokens: e.integer(t, "tokens"), Time: e.ms(t, "ms"),
+			out.Thought = wire.ThinkSummary{Tokens: e.integer(t, "tokens"), Time: e.ms(t, "ms"),
 				Ended: string(e.text(t, "ended")), Probes: e.integer(t, "probes")}
 			if !out.Streamed {
 				out.Think = bytes.Clone(e.text(t, "text"))
@@ -255,9 +231,9 @@ func (e *eventDecoder) eos(o *fastjson.Object, out *EOS) {
 		out.ToolCalls = e.toolCalls(o.Get("tool_calls"))
 	}
 	if u := e.object(o, "usage"); u != nil {
-		out.Usage = Usage{PromptTokens: e.integer(u, "prompt_tokens"), CachedTokens: e.integer(u, "cached_tokens"),
+		out.Usage = wire.Usage{PromptTokens: e.integer(u, "prompt_tokens"), CachedTokens: e.integer(u, "cached_tokens"),
 			CompletionTokens: e.integer(u, "completion_tokens"), ThinkTokens: e.integer(u, "think_tokens"),
-			CacheTier: tierOf(e.text(u, "cache_tier"))}
+			CacheTier: wire.CacheTierOf(e.text(u, "cache_tier"))}
 		if u.Get("drafted_tokens") != nil {
 			out.Usage.DraftedTokens = e.integer(u, "drafted_tokens")
 			out.Usage.AcceptedTokens = e.integer(u, "accepted_tokens")
@@ -267,10 +243,10 @@ func (e *eventDecoder) eos(o *fastjson.Object, out *EOS) {
 		}
 	}
 	if t := e.object(o, "timings"); t != nil {
-		out.Timings = Timings{Queue: e.ms(t, "queue_ms"), TTFT: e.ms(t, "ttft_ms"), Prefill: e.ms(t, "prefill_ms"),
+		out.Timings = wire.Timings{Queue: e.ms(t, "queue_ms"), TTFT: e.ms(t, "ttft_ms"), Prefill: e.ms(t, "prefill_ms"),
 			Decode: e.ms(t, "decode_ms")}
 	}
-	out.Metadata = bytes.Clone(e.payload[e.p.scan.Metadata.Start:e.p.scan.Metadata.End])
+	out.Metadata = bytes.Clone(e.payload[e.p.json.Scan.Metadata.Start:e.p.json.Scan.Metadata.End])
 	if len(out.Metadata) == 0 {
 		out.Metadata = nil
 	}
@@ -286,7 +262,7 @@ func (e *eventDecoder) object(o *fastjson.Object, name string) *fastjson.Object 
 	return obj
 }
 
-func (e *eventDecoder) toolCall(o *fastjson.Object, c *ToolCallPart) {
+func (e *eventDecoder) toolCall(o *fastjson.Object, c *wire.ToolCallPart) {
 	c.Index = e.integer(o, "index")
 	c.Arguments = append(c.Arguments[:0], e.text(o, "arguments")...)
 	if c.CallID, c.Name = "", ""; o.Get("name") != nil {
@@ -294,7 +270,7 @@ func (e *eventDecoder) toolCall(o *fastjson.Object, c *ToolCallPart) {
 	}
 }
 
-func (e *eventDecoder) toolCalls(v *fastjson.Value) (calls []ToolCall) {
+func (e *eventDecoder) toolCalls(v *fastjson.Value) (calls []wire.ToolCall) {
 	list, err := v.Array()
 	if err != nil {
 		e.fail("tool_calls", v, "an array")
@@ -309,11 +285,59 @@ func (e *eventDecoder) toolCalls(v *fastjson.Value) (calls []ToolCall) {
 		if function == nil {
 			return nil
 		}
-		c := ToolCall{Name: string(e.text(function, "name")), Arguments: string(e.text(function, "arguments"))}
+		c := wire.ToolCall{Name: string(e.text(function, "name")), Arguments: string(e.text(function, "arguments"))}
 		if call.Get("id") != nil {
 			c.ID = string(e.text(call, "id"))
 		}
 		calls = append(calls, c)
 	}
 	return calls
+}
+
+// embedding reads an embedding event.
+func (e *eventDecoder) embedding(o *fastjson.Object, out *wire.Embedding) {
+	*out = wire.Embedding{Index: e.integer(o, "index"), Row: -1, Tokens: e.integer(o, "tokens"), Values: out.Values[:0]}
+	if o.Get("row") != nil {
+		out.Row = e.integer(o, "row")
+	}
+	if v := o.Get("truncated"); v != nil {
+		out.Truncated = v.Type() == fastjson.TypeTrue
+	}
+	const must = "an array of numbers, or base64 of little-endian float32"
+	v := o.Get("embedding")
+	if v == nil {
+		e.fail("embedding", v, must)
+		return
+	}
+	switch v.Type() {
+	case fastjson.TypeArray:
+		list, _ := v.Array()
+		var number []byte
+		for _, x := range list {
+			number = x.MarshalTo(number[:0])
+			f, err := strconv.ParseFloat(string(number), 32) // fastjson's conversion is off by a bit now and then
+			if err != nil {
+				e.fail("embedding", v, must)
+				return
+			}
+			out.Values = append(out.Values, float32(f))
+		}
+	case fastjson.TypeString:
+		text, _ := v.StringBytes()
+		raw, err := base64.StdEncoding.AppendDecode(nil, text)
+		if err != nil || len(raw)%4 != 0 {
+			e.fail("embedding", v, must)
+			return
+		}
+		for ; len(raw) > 0; raw = raw[4:] {
+			x := math.Float32frombits(binary.LittleEndian.Uint32(raw))
+			if x != x || math.IsInf(float64(x), 0) {
+				e.fail("embedding", v, must)
+				return
+			}
+			out.Values = append(out.Values, x)
+		}
+	default:
+		e.fail("embedding", v, must)
+	}
 }

@@ -1,17 +1,17 @@
-package wire
+package split
 
 import (
 	"bytes"
 	"fmt"
-	"strings"
 	"unicode/utf8"
 
+	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
 )
 
-// LineSplitter cuts a byte stream into lines as Splitter cuts it into frames: a line that lies whole in the bytes
+// Lines cuts a byte stream into lines as Frames cuts it into frames: a line that lies whole in the bytes
 // given to Next is returned in place. The zero value is ready and has the default limit.
-type LineSplitter struct {
+type Lines struct {
 	// Max is the most bytes of a line without its end, 0 = DefaultMaxFrameBytes.
 	Max int
 
@@ -22,13 +22,13 @@ type LineSplitter struct {
 // Next returns the next line without its "\n" or "\r\n", and the rest of in. A nil line without an error means that all
 // of in was taken; an empty line is not nil. The line is valid until the next call. The FrameError of a line that is
 // too long leaves the stream inside that line: the connection can only be closed.
-func (s *LineSplitter) Next(in []byte) (line, rest []byte, err error) {
+func (s *Lines) Next(in []byte) (line, rest []byte, err error) {
 	if s.done {
 		s.buf, s.done = nil, false
 	}
 	limit := s.Max
 	if limit == 0 {
-		limit = DefaultMaxFrameBytes
+		limit = wire.DefaultMaxFrameBytes
 	}
 	i := bytes.IndexByte(in, '\n')
 	if n := len(s.buf) + len(in); i < 0 && n <= limit+1 { // the +1 may be a '\r'
@@ -47,13 +47,14 @@ func (s *LineSplitter) Next(in []byte) (line, rest []byte, err error) {
 	}
 	line = bytes.TrimSuffix(line, []byte{'\r'})
 	if len(line) > limit {
-		return nil, in, frameErrorf(PromptTooLarge, "a line of more than %d bytes, which is --max-prompt-bytes", limit)
+		return nil, in, frameErrorf(wire.PromptTooLarge, "a line of more than %d bytes, which is --max-prompt-bytes",
+			limit)
 	}
 	return line, in[i+1:], nil
 }
 
 // End returns the line that the peer left without an end when it sent its last byte, nil if there is none.
-func (s *LineSplitter) End() (line []byte) {
+func (s *Lines) End() (line []byte) {
 	if s.done || len(s.buf) == 0 {
 		return nil
 	}
@@ -62,10 +63,10 @@ func (s *LineSplitter) End() (line []byte) {
 }
 
 // Partial reports whether a line has begun and not ended.
-func (s *LineSplitter) Partial() bool { return !s.done && len(s.buf) > 0 }
+func (s *Lines) Partial() bool { return !s.done && len(s.buf) > 0 }
 
 // Buffered returns the bytes of memory that the splitter holds.
-func (s *LineSplitter) Buffered() int { return cap(s.buf) }
+func (s *Lines) Buffered() int { return cap(s.buf) }
 
 // LineKind is the type of a line in the newline protocol.
 type LineKind uint8
@@ -84,21 +85,11 @@ func ParseLine(line []byte) (LineKind, error) {
 	case string(line) == "metrics", string(line) == "/metrics":
 		return LineMetrics, nil
 	case bytes.IndexByte(line, 0) >= 0:
-		return 0, &RequestError{Code: BadRequest, Message: fmt.Sprintf("the line holds a NUL byte, at byte %d",
-			bytes.IndexByte(line, 0))}
+		return 0, &wire.RequestError{Code: wire.BadRequest,
+			Message: fmt.Sprintf("the line holds a NUL byte, at byte %d", bytes.IndexByte(line, 0))}
 	case !utf8.Valid(line):
-		return 0, &RequestError{Code: BadRequest, Message: fmt.Sprintf("the line is not valid UTF-8, from byte %d on",
-			jsontext.InvalidUTF8(line))}
+		return 0, &wire.RequestError{Code: wire.BadRequest,
+			Message: fmt.Sprintf("the line is not valid UTF-8, from byte %d on", jsontext.InvalidUTF8(line))}
 	}
 	return LinePrompt, nil
-}
-
-// AppendErrorLine appends an error in the newline protocol: one line.
-func AppendErrorLine(dst []byte, e *Error) []byte {
-	dst = append(append(append(dst, "error: "...), e.Code...), ": "...)
-	dst = append(dst, strings.NewReplacer("\n", " ", "\r", " ").Replace(e.Message)...)
-	if e.RetryAfter > 0 {
-		dst = fmt.Appendf(dst, " (try again in %d ms)", e.RetryAfter.Milliseconds())
-	}
-	return append(dst, '\n')
 }

@@ -1,4 +1,4 @@
-package wire
+package split
 
 import (
 	"bytes"
@@ -6,13 +6,15 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
 // split feeds stream to a splitter in pieces whose sizes are taken from cuts, in turn, and returns copies of the
 // payloads and the first error. It checks what holds after every call.
 func split(t testing.TB, max int, stream []byte, cuts []byte) (payloads []string, err error) {
 	t.Helper()
-	s := Splitter{Max: max}
+	s := Frames{Max: max}
 	shared := make([]byte, len(stream)) // the read buffer all connections share: overwritten by each read
 	received := 0
 	for i := 0; len(stream) > 0; i++ {
@@ -63,7 +65,7 @@ func TestSplitterCuts(t *testing.T) {
 	var stream []byte
 	want := []string{"{}", strings.Repeat("x", 3000), "y", strings.Repeat("z", 5)}
 	for _, p := range want {
-		stream = AppendFrame(stream, []byte(p))
+		stream = wire.AppendFrame(stream, []byte(p))
 	}
 	for _, cuts := range [][]byte{nil, {0}, {1}, {2}, {3}, {4}, {255}, {0, 200, 3}, {6, 1}} {
 		got, err := split(t, 3000, stream, cuts)
@@ -77,17 +79,18 @@ func TestSplitterErrors(t *testing.T) {
 	for _, c := range []struct {
 		name, stream, want string
 		frames             int
-		code               Code
+		code               wire.Code
 	}{
 		{"one byte too many", "\x02\x00\x00\x00{}\x0b\x00\x00\x00", "a frame of 11 bytes; --max-frame-bytes is 10", 1,
-			FrameTooLarge},
-		{"text on a framed connection", "\x02\x00\x00\x00{}hello", "a frame of 1819043176 bytes", 1, FrameTooLarge},
-		{"highest length", "\xff\xff\xff\xff", "a frame of 4294967295 bytes", 0, FrameTooLarge},
-		{"empty frame", "\x02\x00\x00\x00{}\x00\x00\x00\x00", "a frame of 0 bytes", 1, InvalidJSON},
+			wire.FrameTooLarge},
+		{"text on a framed connection", "\x02\x00\x00\x00{}hello", "a frame of 1819043176 bytes", 1,
+			wire.FrameTooLarge},
+		{"highest length", "\xff\xff\xff\xff", "a frame of 4294967295 bytes", 0, wire.FrameTooLarge},
+		{"empty frame", "\x02\x00\x00\x00{}\x00\x00\x00\x00", "a frame of 0 bytes", 1, wire.InvalidJSON},
 		{"end inside a header", "\x02\x00", "ended inside a frame: 2 bytes received, at least 2 missing", 0,
-			InvalidJSON},
+			wire.InvalidJSON},
 		{"end inside a payload", "\x09\x00\x00\x00{}", "ended inside a frame: 6 bytes received, at least 7 missing", 0,
-			InvalidJSON},
+			wire.InvalidJSON},
 	} {
 		for _, cuts := range [][]byte{nil, {0}, {2}} {
 			got, err := split(t, 10, []byte(c.stream), cuts)
@@ -102,8 +105,8 @@ func TestSplitterErrors(t *testing.T) {
 
 // TestSplitterMemory: whole frames cost nothing, an announced length costs nothing, a finished frame is let go.
 func TestSplitterMemory(t *testing.T) {
-	var s Splitter
-	frame := AppendFrame(nil, bytes.Repeat([]byte("x"), 1000))
+	var s Frames
+	frame := wire.AppendFrame(nil, bytes.Repeat([]byte("x"), 1000))
 	if n := testing.AllocsPerRun(100, func() {
 		if p, rest, err := s.Next(frame); len(p) != 1000 || len(rest) != 0 || err != nil {
 			t.Fatal("no frame")
@@ -114,12 +117,12 @@ func TestSplitterMemory(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%v allocations for a frame that lies whole in the read buffer", n)
 	}
-	announced := binary.LittleEndian.AppendUint32(nil, DefaultMaxFrameBytes)
+	announced := binary.LittleEndian.AppendUint32(nil, wire.DefaultMaxFrameBytes)
 	if p, _, err := s.Next(announced); p != nil || err != nil || s.Buffered() > bufferStep ||
-		s.Missing() != DefaultMaxFrameBytes {
+		s.Missing() != wire.DefaultMaxFrameBytes {
 		t.Errorf("a peer that announced 1 MiB holds %d bytes (%d missing, %v)", s.Buffered(), s.Missing(), err)
 	}
-	if p, _, err := s.Next(make([]byte, DefaultMaxFrameBytes)); len(p) != DefaultMaxFrameBytes || err != nil {
+	if p, _, err := s.Next(make([]byte, wire.DefaultMaxFrameBytes)); len(p) != wire.DefaultMaxFrameBytes || err != nil {
 		t.Fatalf("%d bytes, %v", len(p), err)
 	}
 	if p, _, _ := s.Next(nil); p != nil || s.Buffered() != 0 {
@@ -128,9 +131,9 @@ func TestSplitterMemory(t *testing.T) {
 }
 
 func TestAppendFrameInPlace(t *testing.T) {
-	dst, start := BeginFrame([]byte("before"))
-	got := EndFrame(append(dst, "{}"...), start)
-	if want := AppendFrame([]byte("before"), []byte("{}")); !bytes.Equal(got, want) {
+	dst, start := wire.BeginFrame([]byte("before"))
+	got := wire.EndFrame(append(dst, "{}"...), start)
+	if want := wire.AppendFrame([]byte("before"), []byte("{}")); !bytes.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
@@ -163,7 +166,7 @@ func TestSniff(t *testing.T) {
 // lines is split for the newline protocol.
 func lines(t testing.TB, max int, stream []byte, cuts []byte) (got []string, err error) {
 	t.Helper()
-	s := LineSplitter{Max: max}
+	s := Lines{Max: max}
 	shared := make([]byte, len(stream))
 	for i := 0; len(stream) > 0; i++ {
 		n := len(stream)
@@ -200,13 +203,13 @@ func TestLineSplitter(t *testing.T) {
 	for _, c := range []struct {
 		stream string
 		want   string // joined by |
-		code   Code
+		code   wire.Code
 	}{
 		{"one\ntwo\r\n\nlast", "one|two||last", ""},
 		{"0123456789\n0123456789\r\n", "0123456789|0123456789", ""},
-		{"a\n0123456789x\n", "a", PromptTooLarge},
-		{"a\n0123456789xyz and more that never ends", "a", PromptTooLarge},
-		{"0123456789\rx\n", "", PromptTooLarge},
+		{"a\n0123456789x\n", "a", wire.PromptTooLarge},
+		{"a\n0123456789xyz and more that never ends", "a", wire.PromptTooLarge},
+		{"0123456789\rx\n", "", wire.PromptTooLarge},
 		{"a\rb\r\n", "a\rb", ""},
 	} {
 		for _, cuts := range [][]byte{nil, {0}, {1}, {10}, {11}} {
@@ -231,9 +234,9 @@ func TestParseLine(t *testing.T) {
 		{"a\x00b", 0, "NUL byte, at byte 1"}, {"ab\xff", 0, "not valid UTF-8, from byte 2 on"},
 	} {
 		got, err := ParseLine([]byte(c.line))
-		var re *RequestError
+		var re *wire.RequestError
 		if got != c.want || errors.As(err, &re) != (c.bad != "") || re != nil &&
-			(re.Code != BadRequest || !strings.Contains(re.Message, c.bad)) {
+			(re.Code != wire.BadRequest || !strings.Contains(re.Message, c.bad)) {
 			t.Errorf("%q: %v, %v", c.line, got, err)
 		}
 	}

@@ -1,4 +1,4 @@
-package wire
+package split
 
 import "bytes"
 
@@ -24,9 +24,9 @@ func (p Protocol) String() string {
 	return "unknown"
 }
 
-// httpStarts are the first four bytes of the methods of RFC 9110 and 5789, and of HTTP/2's preface, which net/http
+// HTTPStarts are the first four bytes of the methods of RFC 9110 and 5789, and of HTTP/2's preface, which net/http
 // then refuses in words a client understands.
-var httpStarts = [...]string{"GET ", "POST", "HEAD", "PUT ", "DELE", "OPTI", "PATC", "CONN", "TRAC", "PRI "}
+var HTTPStarts = [...]string{"GET ", "POST", "HEAD", "PUT ", "DELE", "OPTI", "PATC", "CONN", "TRAC", "PRI "}
 
 // Sniff determines the protocol of a connection from its first bytes. Four bytes always decide: a frame is shorter than
 // 16 MiB, so its fourth byte is 0; HTTP starts with a method; anything else is text. With fewer bytes only a NUL
@@ -47,7 +47,7 @@ func Sniff(first []byte, noMore bool) Protocol {
 	if first[3] == 0 {
 		return Framed
 	}
-	for _, m := range httpStarts {
+	for _, m := range HTTPStarts {
 		if string(first[:4]) == m {
 			return HTTP
 		}

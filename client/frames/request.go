@@ -1,10 +1,12 @@
-package wire
+package frames
 
 import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
+	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
 	"github.com/uma-serve/uma-serve/sampler"
 	"github.com/uma-serve/uma-serve/sched/slo"
@@ -12,8 +14,8 @@ import (
 
 // AppendRequest appends r as a frame. Fields equal to those of def are left out, so that the server's defaults
 // apply; with a nil def every field is written. The caller keeps r within the limits of docs/protocol.md.
-func AppendRequest(dst []byte, r, def *Request) []byte {
-	dst, start := BeginFrame(dst)
+func AppendRequest(dst []byte, r, def *wire.Request) []byte {
+	dst, start := wire.BeginFrame(dst)
 	dst = jsontext.AppendHead(dst, `{"id":`, r.ID)
 	if r.Model != "" {
 		dst = jsontext.AppendHead(dst, `,"model":`, r.Model)
@@ -32,7 +34,7 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 			}
 			dst = jsontext.AppendHead(dst, `{"role":`, m.Role)
 			if len(m.Images) > 0 {
-				dst = m.appendParts(append(dst, `,"content":`...))
+				dst = appendParts(append(dst, `,"content":`...), m)
 			} else {
 				dst = jsontext.AppendHead(dst, `,"content":`, m.Content)
 			}
@@ -43,7 +45,7 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 				dst = jsontext.AppendHead(dst, `,"name":`, m.Name)
 			}
 			if len(m.ToolCalls) > 0 {
-				dst = appendCalls(append(dst, `,"tool_calls":`...), m.ToolCalls)
+				dst = wire.AppendCalls(append(dst, `,"tool_calls":`...), m.ToolCalls)
 			}
 			if m.ToolCallID != "" {
 				dst = jsontext.AppendHead(dst, `,"tool_call_id":`, m.ToolCallID)
@@ -99,8 +101,8 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 		dst = jsontext.AppendHead(dst, `,"suffix":`, r.Suffix)
 	}
 	dst = appendFormat(appendTools(dst, r, def), &r.Format)
-	if r.Continue != ContinueLast && (def == nil || r.Continue != def.Continue) {
-		dst = append(append(dst, `,"continue_final_message":`...), continueTexts[r.Continue]...)
+	if r.Continue != wire.ContinueLast && (def == nil || r.Continue != def.Continue) {
+		dst = append(append(dst, `,"continue_final_message":`...), r.Continue.String()...)
 	}
 	if r.NoOpening && (def == nil || !def.NoOpening) {
 		dst = append(dst, `,"add_generation_prompt":false`...)
@@ -132,7 +134,7 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 	}
 	if def == nil || r.Priority != def.Priority {
 		dst = append(dst, `,"priority":`...)
-		if r.Priority == PriorityBackground {
+		if r.Priority == wire.PriorityBackground {
 			dst = append(dst, `"background"`...)
 		} else {
 			dst = append(dst, `"interactive"`...)
@@ -153,7 +155,7 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 		}
 		dst = append(dst, '}')
 	}
-	if r.Think != (Think{}) && (def == nil || r.Think != def.Think) {
+	if r.Think != (wire.Think{}) && (def == nil || r.Think != def.Think) {
 		dst = appendThink(dst, &r.Think)
 	}
 	if r.Traceparent != "" {
@@ -162,73 +164,46 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 	if len(r.Metadata) > 0 {
 		dst = append(append(dst, `,"metadata":`...), r.Metadata...)
 	}
-	return EndFrame(append(dst, '}'), start)
+	return wire.EndFrame(append(dst, '}'), start)
 }
 
+// appendSampling appends the parameters of wire.Parameters, and the lists.
 func appendSampling(dst []byte, p, def *sampler.Params) []byte {
-	number := func(key string, v float32, d func(*sampler.Params) float32) {
-		if def == nil || v != d(def) {
-			dst = jsontext.AppendFloat32(append(dst, key...), v)
+	for i := range wire.Parameters {
+		if f := &wire.Parameters[i]; def == nil || !f.Same(p, def) {
+			dst = appendParameter(dst, f, p)
 		}
 	}
-	number(`,"temperature":`, p.Temperature, func(d *sampler.Params) float32 { return d.Temperature })
-	number(`,"top_p":`, p.TopP, func(d *sampler.Params) float32 { return d.TopP })
-	number(`,"min_p":`, p.MinP, func(d *sampler.Params) float32 { return d.MinP })
-	number(`,"repeat_penalty":`, p.RepeatPenalty, func(d *sampler.Params) float32 { return d.RepeatPenalty })
-	number(`,"frequency_penalty":`, p.FrequencyPenalty, func(d *sampler.Params) float32 { return d.FrequencyPenalty })
-	number(`,"presence_penalty":`, p.PresencePenalty, func(d *sampler.Params) float32 { return d.PresencePenalty })
-	if def == nil || p.TopK != def.TopK {
-		dst = jsontext.AppendInt(dst, `,"top_k":`, p.TopK)
-	}
-	if def == nil || p.PenaltyLastN != def.PenaltyLastN {
-		dst = jsontext.AppendInt(dst, `,"repeat_last_n":`, p.PenaltyLastN)
-	}
-	if def == nil || p.SeedSet != def.SeedSet || p.Seed != def.Seed {
-		if dst = append(dst, `,"seed":`...); p.SeedSet {
-			dst = strconv.AppendUint(dst, p.Seed, 10)
-		} else {
-			dst = append(dst, "-1"...)
-		}
-	}
-	if def == nil || p.IgnoreEOS != def.IgnoreEOS {
-		dst = strconv.AppendBool(append(dst, `,"ignore_eos":`...), p.IgnoreEOS)
-	}
-	if def == nil || p.PostSampling != def.PostSampling {
-		dst = strconv.AppendBool(append(dst, `,"post_sampling_probs":`...), p.PostSampling)
-	}
-	if def == nil || p.Logprobs != def.Logprobs {
-		dst = jsontext.AppendInt(dst, `,"logprobs":`, p.Logprobs)
-	}
-	number(`,"dynatemp_range":`, p.DynatempRange, func(d *sampler.Params) float32 { return d.DynatempRange })
-	number(`,"dynatemp_exponent":`, p.DynatempExponent, func(d *sampler.Params) float32 { return d.DynatempExponent })
-	number(`,"typical_p":`, p.TypicalP, func(d *sampler.Params) float32 { return d.TypicalP })
-	number(`,"top_n_sigma":`, p.TopNSigma, func(d *sampler.Params) float32 { return d.TopNSigma })
-	number(`,"xtc_probability":`, p.XTCProbability, func(d *sampler.Params) float32 { return d.XTCProbability })
-	number(`,"xtc_threshold":`, p.XTCThreshold, func(d *sampler.Params) float32 { return d.XTCThreshold })
-	number(`,"mirostat_tau":`, p.MirostatTau, func(d *sampler.Params) float32 { return d.MirostatTau })
-	number(`,"mirostat_eta":`, p.MirostatEta, func(d *sampler.Params) float32 { return d.MirostatEta })
-	number(`,"dry_multiplier":`, p.DryMultiplier, func(d *sampler.Params) float32 { return d.DryMultiplier })
-	number(`,"dry_base":`, p.DryBase, func(d *sampler.Params) float32 { return d.DryBase })
-	integer := func(key string, v int, d func(*sampler.Params) int) {
-		if def == nil || v != d(def) {
-			dst = jsontext.AppendInt(dst, key, v)
-		}
-	}
-	integer(`,"mirostat":`, p.Mirostat, func(d *sampler.Params) int { return d.Mirostat })
-	integer(`,"dry_allowed_length":`, p.DryAllowedLength, func(d *sampler.Params) int { return d.DryAllowedLength })
-	integer(`,"dry_penalty_last_n":`, p.DryPenaltyLastN, func(d *sampler.Params) int { return d.DryPenaltyLastN })
-	integer(`,"min_tokens":`, p.MinTokens, func(d *sampler.Params) int { return d.MinTokens })
 	if len(p.StopTokens) > 0 && (def == nil || !slices.Equal(p.StopTokens, def.StopTokens)) {
 		dst = appendTokens(dst, `,"stop_token_ids":`, p.StopTokens)
 	}
 	if len(p.AllowedTokens) > 0 && (def == nil || !slices.Equal(p.AllowedTokens, def.AllowedTokens)) {
 		dst = appendTokens(dst, `,"allowed_token_ids":`, p.AllowedTokens)
 	}
-	return appendOrder(dst, p)
+	if p.Order != nil {
+		dst = appendTexts(dst, `,"samplers":`, wire.Stages(p))
+	}
+	return dst
+}
+
+func appendParameter(dst []byte, f *wire.Parameter, p *sampler.Params) []byte {
+	dst = append(append(append(dst, `,"`...), f.Name...), `":`...)
+	switch v := f.Of(p).(type) {
+	case *float32:
+		return jsontext.AppendFloat32(dst, *v)
+	case *int:
+		return strconv.AppendInt(dst, int64(*v), 10)
+	case *bool:
+		return strconv.AppendBool(dst, *v)
+	}
+	if !p.SeedSet {
+		return append(dst, "-1"...)
+	}
+	return strconv.AppendUint(dst, p.Seed, 10)
 }
 
 // appendBias appends logit_bias as a list.
-func appendBias(dst []byte, r *Request) []byte {
+func appendBias(dst []byte, r *wire.Request) []byte {
 	dst = append(dst, `,"logit_bias":[`...)
 	value := func(b float32) {
 		if math.IsInf(float64(b), -1) {
@@ -276,18 +251,144 @@ func appendTokens(dst []byte, key string, tokens []int32) []byte {
 	return append(dst, ']')
 }
 
-// AppendCancel appends a frame that cancels the request id of the same connection.
-func AppendCancel(dst []byte, id string) []byte {
-	dst, start := BeginFrame(dst)
-	return EndFrame(append(jsontext.AppendHead(dst, `{"event":"cancel","id":`, id), '}'), start)
+// appendFormat appends a request's Format in one of its spellings.
+func appendFormat(dst []byte, f *wire.Format) []byte {
+	switch f.Kind {
+	case wire.FormatJSON:
+		return append(dst, `,"response_format":{"type":"json_object"}`...)
+	case wire.FormatSchema:
+		dst = append(dst, `,"response_format":{"type":"json_schema","json_schema":{`...)
+		if f.Name != "" {
+			dst = append(jsontext.AppendHead(dst, `"name":`, f.Name), ',')
+		}
+		if f.Strict {
+			dst = append(dst, `"strict":true,`...)
+		}
+		return append(append(append(dst, `"schema":`...), f.Payload...), "}}"...)
+	case wire.FormatRegex:
+		return append(jsontext.AppendHead(dst, `,"structured_outputs":{"regex":`, f.Payload), '}')
+	case wire.FormatChoice:
+		return append(appendTexts(append(dst, `,"structured_outputs":{`...), `"choice":`, f.Choices), '}')
+	case wire.FormatGrammar:
+		return jsontext.AppendHead(dst, `,"grammar":`, f.Payload)
+	}
+	return dst
 }
 
-// AppendAdmin appends an admin question of kind k (KindMetrics, KindHealth, KindInfo); id may be "".
-func AppendAdmin(dst []byte, k Kind, id string) []byte {
-	dst, start := BeginFrame(dst)
-	dst = jsontext.AppendHead(dst, `{"type":`, k.String())
-	if id != "" {
-		dst = jsontext.AppendHead(dst, `,"id":`, id)
+// appendParts appends m's content as an array of parts, texts and images.
+func appendParts(dst []byte, m *wire.Message) []byte {
+	text := func(t string) {
+		if t != "" {
+			dst = append(jsontext.AppendHead(dst, `{"type":"text","text":`, t), `},`...)
+		}
 	}
-	return EndFrame(append(dst, '}'), start)
+	dst = append(dst, '[')
+	rest := m.Content
+	for _, im := range m.Images {
+		before, after, _ := strings.Cut(rest, wire.ImageMark)
+		text(before)
+		dst = append(jsontext.AppendHead(dst, `{"type":"image_url","image_url":{"url":`, im.Data), `}},`...)
+		rest = after
+	}
+	text(rest)
+	dst[len(dst)-1] = ']' // in the place of the last comma: there is an image at least
+	return dst
+}
+
+// appendLoRA appends what a request says about adapters.
+func appendLoRA(dst []byte, r *wire.Request) []byte {
+	if r.LoRA == nil {
+		return dst
+	}
+	if len(r.LoRA) == 1 && r.LoRA[0].Name != "" {
+		return jsontext.AppendHead(dst, `,"lora_path":`, r.LoRA[0].Name)
+	}
+	dst = append(dst, `,"lora":[`...)
+	for i, l := range r.LoRA {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = jsontext.AppendInt(dst, `{"id":`, l.ID)
+		dst = strconv.AppendFloat(append(dst, `,"scale":`...), float64(l.Scale), 'g', -1, 32)
+		dst = append(dst, '}')
+	}
+	return append(dst, ']')
+}
+
+// appendThink appends the fields that ask for t.
+func appendThink(dst []byte, t *wire.Think) []byte {
+	if t.Effort != wire.EffortDefault {
+		dst = jsontext.AppendHead(dst, `,"reasoning_effort":`, t.Effort.String())
+	}
+	sep := `,"think":{`
+	key := func(name string) {
+		dst = append(append(append(append(dst, sep...), '"'), name...), `":`...)
+		sep = ","
+	}
+	if t.Mode != wire.ThinkDefault {
+		key("mode")
+		dst = jsontext.AppendString(dst, t.Mode.String())
+	}
+	if t.BudgetTokens > 0 {
+		key("budget_tokens")
+		dst = jsontext.AppendInt(dst, "", t.BudgetTokens)
+	}
+	if t.SoftBudgetTokens != 0 {
+		key("soft_budget_tokens")
+		dst = jsontext.AppendInt(dst, "", max(t.SoftBudgetTokens, 0))
+	}
+	if t.EarlyExit != wire.ExitDefault {
+		key("early_exit")
+		dst = jsontext.AppendString(dst, t.EarlyExit.String())
+	}
+	if t.AnswerCue != "" {
+		key("answer_cue")
+		dst = jsontext.AppendString(dst, t.AnswerCue)
+	}
+	if t.Preserve != wire.PreserveDefault {
+		key("preserve")
+		dst = strconv.AppendBool(dst, t.Preserve == wire.PreserveOn)
+	}
+	if sep == "," {
+		dst = append(dst, '}')
+	}
+	return dst
+}
+
+// appendTools appends a request's fields about tools.
+func appendTools(dst []byte, r, def *wire.Request) []byte {
+	for i := range r.Tools {
+		t := &r.Tools[i]
+		if i == 0 {
+			dst = append(dst, `,"tools":[`...)
+		} else {
+			dst = append(dst, ',')
+		}
+		dst = t.AppendDefinition(dst)
+		if t.Deferred {
+			dst = append(dst[:len(dst)-1], `,"defer_loading":true}`...)
+		}
+		if t.Referenced {
+			dst = append(dst[:len(dst)-1], `,"referenced":true}`...)
+		}
+		if i == len(r.Tools)-1 {
+			dst = append(dst, ']')
+		}
+	}
+	switch r.ToolChoice.Mode {
+	case wire.ToolNone:
+		dst = append(dst, `,"tool_choice":"none"`...)
+	case wire.ToolRequired:
+		dst = append(dst, `,"tool_choice":"required"`...)
+	case wire.ToolNamed:
+		dst = jsontext.AppendHead(dst, `,"tool_choice":{"type":"function","function":{"name":`, r.ToolChoice.Name)
+		dst = append(dst, "}}"...)
+	}
+	if def == nil || r.ParallelToolCalls != def.ParallelToolCalls {
+		if dst = append(dst, `,"parallel_tool_calls":`...); r.ParallelToolCalls {
+			return append(dst, "true"...)
+		}
+		return append(dst, "false"...)
+	}
+	return dst
 }

@@ -1,45 +1,22 @@
-package wire
+package split
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"fmt"
 
-// A frame is a uint32, little-endian, that counts the bytes of the JSON text which follows.
-const headerBytes = 4
-
-const (
-	// DefaultMaxFrameBytes is the default of --max-frame-bytes, the most payload bytes of a client's frame.
-	DefaultMaxFrameBytes = 1 << 20
-	// MaxFrameBytes is the most --max-frame-bytes can be. The fourth byte of a connection that starts with a frame
-	// is therefore 0, which neither an HTTP method nor a line of text has there: see Sniff.
-	MaxFrameBytes = 1<<24 - 1
-	// MaxEventBytes is a client's limit for events. The server's frames need not be distinguishable from text.
-	MaxEventBytes = 1 << 30
+	"github.com/uma-serve/uma-serve/ipc/wire"
 )
+
+const headerBytes = 4 // of a frame: the length of its payload
 
 // bufferStep is the initial size of a splitter's buffer for a partial frame, in bytes. The buffer doubles as bytes
 // arrive, so a peer pays for memory with bytes sent, never with a length announced.
 const bufferStep = 512
 
-// BeginFrame reserves a frame's header at the end of dst and returns where the frame starts, for EndFrame.
-func BeginFrame(dst []byte) (frame []byte, start int) {
-	return append(dst, 0, 0, 0, 0), len(dst)
-}
-
-// EndFrame writes into the header reserved at start how many bytes were appended after it.
-func EndFrame(frame []byte, start int) []byte {
-	binary.LittleEndian.PutUint32(frame[start:], uint32(len(frame)-start-headerBytes))
-	return frame
-}
-
-// AppendFrame appends payload as a frame.
-func AppendFrame(dst, payload []byte) []byte {
-	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(payload)))
-	return append(dst, payload...)
-}
-
-// Splitter cuts a byte stream, delivered in pieces of any size, into frames. One belongs to each connection, while
+// Frames cuts a byte stream, delivered in pieces of any size, into frames. One belongs to each connection, while
 // the read buffer may be shared by all of them: a frame that lies whole in the bytes given to Next is returned in
 // place, and a connection between two frames holds no memory. The zero value is ready and has the default limit.
-type Splitter struct {
+type Frames struct {
 	// Max is the most payload bytes of a frame, 0 = DefaultMaxFrameBytes. Not to be changed inside a frame.
 	Max int
 
@@ -61,7 +38,7 @@ type Splitter struct {
 //		in = rest
 //		…
 //	}
-func (s *Splitter) Next(in []byte) (payload, rest []byte, err error) {
+func (s *Frames) Next(in []byte) (payload, rest []byte, err error) {
 	if s.done {
 		s.buf, s.done = nil, false
 	}
@@ -105,7 +82,7 @@ func (s *Splitter) Next(in []byte) (payload, rest []byte, err error) {
 }
 
 // keep appends b to buf, which will never hold more than total bytes.
-func (s *Splitter) keep(b []byte, total int) {
+func (s *Frames) keep(b []byte, total int) {
 	if len(b) == 0 {
 		return
 	}
@@ -117,24 +94,24 @@ func (s *Splitter) keep(b []byte, total int) {
 	s.buf = append(s.buf, b...)
 }
 
-func (s *Splitter) length(header []byte) (int, error) {
+func (s *Frames) length(header []byte) (int, error) {
 	limit := s.Max
 	if limit == 0 {
-		limit = DefaultMaxFrameBytes
+		limit = wire.DefaultMaxFrameBytes
 	}
 	n := binary.LittleEndian.Uint32(header)
 	switch {
 	case n == 0:
-		return 0, frameErrorf(InvalidJSON, "a frame of 0 bytes; a frame holds one JSON object")
+		return 0, frameErrorf(wire.InvalidJSON, "a frame of 0 bytes; a frame holds one JSON object")
 	case uint64(n) > uint64(limit):
-		return 0, frameErrorf(FrameTooLarge, "a frame of %d bytes; --max-frame-bytes is %d", n, limit)
+		return 0, frameErrorf(wire.FrameTooLarge, "a frame of %d bytes; --max-frame-bytes is %d", n, limit)
 	}
 	return int(n), nil
 }
 
 // Missing returns the least number of bytes that the frame in progress still needs: within the header, the rest of the
 // header; after it, the rest of the frame. It is 0 between frames.
-func (s *Splitter) Missing() int {
+func (s *Frames) Missing() int {
 	switch {
 	case s.buf == nil || s.done:
 		return 0
@@ -145,13 +122,29 @@ func (s *Splitter) Missing() int {
 }
 
 // Buffered returns the bytes of memory that the splitter holds.
-func (s *Splitter) Buffered() int { return cap(s.buf) }
+func (s *Frames) Buffered() int { return cap(s.buf) }
 
 // End is called when the peer has sent its last byte: an error says that it ended inside a frame.
-func (s *Splitter) End() error {
+func (s *Frames) End() error {
 	if missing := s.Missing(); missing > 0 {
-		return frameErrorf(InvalidJSON, "the connection ended inside a frame: %d bytes received, at least %d missing",
-			len(s.buf), missing)
+		return frameErrorf(wire.InvalidJSON,
+			"the connection ended inside a frame: %d bytes received, at least %d missing", len(s.buf), missing)
 	}
 	return nil
+}
+
+// FrameError says that the byte stream can no longer be cut into frames (or lines): send it as an error event
+// without id, then close the connection.
+type FrameError struct {
+	Code    wire.Code
+	Message string
+}
+
+func (e *FrameError) Error() string { return string(e.Code) + ": " + e.Message }
+
+// Event is the answer to send.
+func (e *FrameError) Event() wire.Error { return wire.Error{Code: e.Code, Message: e.Message} }
+
+func frameErrorf(code wire.Code, format string, args ...any) *FrameError {
+	return &FrameError{Code: code, Message: fmt.Sprintf(format, args...)}
 }
