@@ -22,22 +22,25 @@ func ReadWeights(c *config.Config, path string, progress runtime.Progress, log *
 		return progress
 	}
 	began := time.Now()
-	files := ModelFiles(path)
+	files, read, going := ModelFiles(path), false, true
 	var all hugefile.Pages
 	for i, file := range files {
 		p, err := hugefile.Read(file, hostmem.Read().Available, hugefile.Options{
 			Limit: hugefile.Limit - time.Since(began),
 			Progress: func(share float32) bool {
-				return progress(readShare * (float32(i) + share) / float32(len(files)))
+				read, going = true, progress(readShare * (float32(i) + share) / float32(len(files)))
+				return going
 			},
 		})
 		if err != nil {
-			log.Debug("the weights are mapped as they lie", "file", file, "error", err)
+			log.Debug("the pages of the weights stay as they are", "file", file, "error", err)
+		}
+		if err != nil || !going {
 			return progress
 		}
 		all.File, all.Huge, all.Again = all.File+p.File, all.Huge+p.Huge, all.Again+p.Again
 	}
-	if all.File < hugefile.Smallest {
+	if !read {
 		return progress
 	}
 	log.Info("weights", "bytes", all.File, "in_huge_pages", all.Huge, "read_again", all.Again,
