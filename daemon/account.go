@@ -26,11 +26,8 @@ func (l *loop) observeToken(r *request, inThink bool, now time.Time) {
 			l.m.SLOViolationsTTFT.Inc()
 		}
 	} else {
-		took, target := now.Sub(r.at.Last), r.TargetITL
-		if target == 0 {
-			target = l.itlTarget
-		}
-		late := !inThink && r.Class == sched.Interactive && took > target
+		took, target := now.Sub(r.at.Last), r.Next(l.itlTarget, r.Class == sched.Interactive, false)
+		late := !inThink && r.Class == sched.Interactive && target > 0 && took > target
 		l.tick.Gap(took, inThink, late)
 		if l.live.Ring() != nil {
 			r.at.Gaps.Add(took, late)

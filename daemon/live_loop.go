@@ -41,14 +41,11 @@ func (l *loop) fillSnapshot(s *live.Snapshot, now time.Time) {
 			(waiting == reason.None || why != reason.WaitTurn && r.Class == sched.Interactive) {
 			waiting = why
 		}
-		target := r.TargetITL
-		if target == 0 {
-			target = l.itlTarget
-		}
 		s.Streams = append(s.Streams, live.Stream{
 			Number: uint64(r.ID), WireID: r.wireID, Owner: r.Owner, Class: r.Class.String(),
 			State: r.stateName(state), Reason: why.String(),
-			Arrived: r.arrived.Sub(l.epoch), TTFT: r.at.Timings(r.arrived).TTFT, Target: target, Prompt: r.Prompt,
+			Arrived: r.arrived.Sub(l.epoch), TTFT: r.at.Timings(r.arrived).TTFT,
+			Target: r.Next(l.itlTarget, r.Class == sched.Interactive, false), Prompt: r.Prompt,
 			Computed: r.Computed(), Cached: r.cached, Generated: r.Generated(), Think: r.Phases.ThinkTokens(),
 			Gaps: r.at.Gaps, Paused: r.paused,
 		})

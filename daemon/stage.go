@@ -14,17 +14,25 @@ import (
 //	stage      owner                                       a cancel there
 //	reading    the poller, or an HTTP handler (admit)      is seen by intake
 //	waiting    the waitroom                                withdraws it and answers at once
-//	preparing  intake (submit)                             is seen by intake, between two texts or at the end
+//	preparing  intake (submit)                             is seen by the loop when it takes the answer; for texts to
+//	                                                       embed by intake, between two of them
 //	compiling  the cache of grammars (package constrain)   withdraws it and answers at once
 //	viewing    a goroutine that encodes its images          wakes it, or is seen by it between two parts
 //	queued     the mailbox, then the core                  goes to the core with the next step
 //	running    the core and the decode loop                likewise; a step mostly of its prompt is aborted
 //	ending     the decode loop, until the client has read  finds nothing left to do
 //
-// A request waits again after it was compiling or viewing; a preempted one stays running. A cancel comes from a cancel
-// frame, the end of a connection, POST /cancel or the end of an HTTP request, on any goroutine: Server.Cancel and
-// Closed. Its targets come from the slo fields of its wire.Request: prepare.Model.setOptions writes them into its
-// sched.Spec, which the core and the scheduler read in place.
+// Before that, where a front has to load the model first, the connection waits with its request unread
+// (front/route.go), and its end forgets both. A request waits again after it was compiling or viewing; a preempted one
+// stays running. The texts of an embedding are requests to the core, under the stage of the whole.
+//
+// A cancel comes from a cancel frame of the request's own connection, from that connection's end, from POST /cancel of
+// the same owner (web.go), or from the end of an HTTP request, on any goroutine: Server.Cancel and Closed. A connection
+// that does not read (stalled) ends, too. The server itself ends a request when it refuses it on arrival, stops, or
+// finds an error in its constraint or its step.
+//
+// Its targets are slo.Targets, from the slo fields of its wire.Request: prepare.Model.setOptions writes them into its
+// sched.Spec, which the core and the scheduler read in place. Package sched/slo says which one holds for a token.
 type stage uint32
 
 const (

@@ -106,14 +106,7 @@ func (p *predictive) bound(budget *stepBudget) Bound {
 
 // itlTarget returns the target of r's next token after its newest one, 0 = none.
 func (s *Scheduler) itlTarget(r *request) time.Duration {
-	t := r.spec.TargetITL
-	if t == 0 && r.flow.class == Interactive {
-		t = s.cfg.ITLTarget
-	}
-	if ttot := r.spec.TargetTTOT; r.closing && ttot > 0 && (t == 0 || ttot < t) {
-		t = ttot // its next token is the first of the answer
-	}
-	return t
+	return r.spec.Targets.Next(s.cfg.ITLTarget, r.flow.class == Interactive, r.closing)
 }
 
 // promptFill gives the rest of one step to prompts.

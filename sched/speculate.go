@@ -120,10 +120,7 @@ func (s *Scheduler) ownGuessLimit(b *batcher) float64 {
 		if r == nil || s.plan.Batch[i].Kind != SliceDecode {
 			continue
 		}
-		t := r.spec.TargetITL
-		if t == 0 && r.flow.class == Interactive {
-			t = s.cfg.ITLTarget
-		}
+		t := s.itlTarget(r)
 		if t == 0 {
 			continue
 		}

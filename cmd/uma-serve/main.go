@@ -1,4 +1,4 @@
-// Command uma-serve loads GGUF models and serves them to every program on the machine over a Unix socket.
+// Command uma-serve loads GGUF models and serves them to its user's programs over a Unix socket.
 package main
 
 import (
@@ -32,9 +32,9 @@ import (
 	"github.com/uma-serve/uma-serve/runtime/llama"
 )
 
-const long = `uma-serve loads GGUF models through llama.cpp and serves them to every program on this
-machine over a Unix socket: framed JSON (docs/protocol.md), lines of text, and the APIs of OpenAI,
-Anthropic, llama-server and ollama over HTTP (docs/http.md).
+const long = `uma-serve loads GGUF models through llama.cpp and serves them to your programs over a
+Unix socket: framed JSON (docs/protocol.md), lines of text, and the APIs of OpenAI, Anthropic,
+llama-server and ollama over HTTP (docs/http.md). --socket-mode lets in those of other users.
 --listen serves HTTP on a TCP address as well (docs/clients.md).
 
   uma-serve                                   serve the built-in demonstration model

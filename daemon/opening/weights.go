@@ -28,7 +28,7 @@ func ReadWeights(c *config.Config, path string, progress runtime.Progress, log *
 		p, err := hugefile.Read(file, hostmem.Read().Available, hugefile.Options{
 			Limit: hugefile.Limit - time.Since(began),
 			Progress: func(share float32) bool {
-				read, going = true, progress(readShare * (float32(i) + share) / float32(len(files)))
+				read, going = true, progress(readShare*(float32(i)+share)/float32(len(files)))
 				return going
 			},
 		})

@@ -1,5 +1,11 @@
 // Package slo holds the targets of a request, its service level objectives, from the wire to the scheduler: the field
 // "slo" of a request is Targets, and so is the part of sched.Spec that the scheduler reads them from.
+//
+// A target comes from the request's "slo" or, for TTFT, from the header X-Uma-Deadline, which routers hand on
+// (daemon/http). Without one, interactive requests have the server's ITL target (--itl-target-ms,
+// sched.Config.ITLTarget) and no other; background requests have none. Next is what holds for a token. What the
+// scheduler does for a target depends on its policy: meridian sizes steps by it, uma holds prompts behind a late token
+// (sched.Config.Guard where no target is given), stock ignores it.
 package slo
 
 import "time"
@@ -15,6 +21,20 @@ type Targets struct {
 	TargetTTOT time.Duration `json:"ttot,omitempty" words:"ttot"`
 	// Strict: reject the request at once unless all its targets will be met (sched/promise.go).
 	Strict bool `json:"strict,omitempty" words:"strict"`
+}
+
+// Next returns the target of a request's next token after its newest one; 0 = none. server is the ITL target of
+// interactive requests without their own. closing: the next token is the first of the answer behind a thought, whose
+// target may be tighter.
+func (t *Targets) Next(server time.Duration, interactive, closing bool) time.Duration {
+	target := t.TargetITL
+	if target == 0 && interactive {
+		target = server
+	}
+	if closing && t.TargetTTOT > 0 && (target == 0 || t.TargetTTOT < target) {
+		target = t.TargetTTOT
+	}
+	return target
 }
 
 // Time is a target's name in "slo", where it is a number of milliseconds, and its place.
