@@ -270,6 +270,7 @@ func serveLoading(t *testing.T, advance func(time.Duration), args ...string) *lo
 		})
 	}()
 	l.stop = func() error { cancel(); return <-l.signals }
+	eventually(t, "half of the model is there", func() bool { return s.about.LoadProgress() == 0.5 })
 	return l
 }
 
