@@ -107,20 +107,17 @@ func (l *loop) decode(plan *sched.Plan, lone *request, beside bool) (outcome sch
 	done time.Time) {
 	begin := time.Now()
 	var err error
-	switch {
-	case lone != nil && lone.client().life.cancelled():
-		err, done = runtime.ErrAborted, begin // the cancel came before abortable was set
-	case beside:
+	if lone != nil {
+		l.eng.Batch().Cancelled = lone.client().life.cancelled // a cancel before Decode has begun aborts nothing
+	}
+	if beside {
 		begin, done, err = l.submit()
-	default:
+	} else {
 		l.masks.Begin()
 		l.aside.Unlock()
 		l.giveWay(plan)
 		begin = time.Now()
-		// A cancel that came while it made way has aborted nothing: Decode begins with a clean slate.
-		if err = runtime.ErrAborted; lone == nil || !lone.client().life.cancelled() {
-			err = l.eng.Decode()
-		}
+		err = l.eng.Decode()
 		done = time.Now()
 		l.aside.Lock()
 		l.masks.End()

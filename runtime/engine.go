@@ -208,6 +208,9 @@ type Batch struct {
 	Logits []int8
 	Mix    []uint8 // of the row's adapters, see Adapters; 0 = none
 	Bound  Bound   // obeyed with Capabilities.CanAbort
+	// Cancelled, if not nil, is asked once at the beginning of a Decode, when an Abort has begun to reach it: true ends
+	// it with ErrAborted and nothing computed. So no Abort is lost that comes just before a Decode.
+	Cancelled func() bool
 	// Images are the rows whose tokens stand for images, ascending. Only a Viewer computes them; of a sequence they
 	// come before its rows with logits.
 	Images []ImageRow
@@ -215,9 +218,9 @@ type Batch struct {
 	mix uint8
 }
 
-// Reset empties the batch and removes its Bound and its mix.
+// Reset empties the batch and removes its Bound, Cancelled and its mix.
 func (b *Batch) Reset() {
-	b.Bound, b.mix = Bound{}, 0
+	b.Bound, b.Cancelled, b.mix = Bound{}, nil, 0
 	clear(b.Images) // the parts are not kept alive
 	b.Images = b.Images[:0]
 	b.Token, b.Pos, b.Seq, b.Logits, b.Mix = b.Token[:0], b.Pos[:0], b.Seq[:0], b.Logits[:0], b.Mix[:0]

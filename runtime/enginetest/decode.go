@@ -98,6 +98,19 @@ func abort(t *testing.T, s *subject) {
 	s.Abort() // without a running Decode: no lasting effect
 	s.same("after an idle abort", want, s.decode(0, 0, prompt...))
 	s.empty(0)
+	b := s.Batch()
+	b.Reset()
+	for i, token := range prompt {
+		b.Add(token, runtime.Pos(i), 0, i == len(prompt)-1)
+	}
+	asked := 0
+	b.Cancelled = func() bool { asked++; return true }
+	if err := s.Decode(); !errors.Is(err, runtime.ErrAborted) || asked != 1 {
+		t.Errorf("cancelled before it began: %v, asked %d times", err, asked)
+	}
+	s.empty(0)
+	s.same("after a cancel before it began", want, s.decode(0, 0, prompt...))
+	s.empty(0)
 	s.decode(1, 0, prompt[:8]...)
 
 	var stop atomic.Bool

@@ -55,6 +55,9 @@ func (e *Engine) begin() error {
 	e.rows, e.want, e.sums = e.rows[:0], e.want[:0], e.sums[:0]
 	e.took = 0
 	e.aborted.Store(false)
+	if e.batch.Cancelled != nil && e.batch.Cancelled() {
+		return runtime.ErrAborted
+	}
 	if err := errors.Join(e.checkBatch(), e.checkImages()); err != nil {
 		return err
 	}

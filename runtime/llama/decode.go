@@ -80,6 +80,9 @@ func (e *engine) begin() error {
 	e.closed.AssertOpen()
 	e.rows, e.mixed = 0, false
 	e.aborted.Store(0)
+	if e.batch.Cancelled != nil && e.batch.Cancelled() {
+		return runtime.ErrAborted
+	}
 	n := len(e.batch.Token)
 	if err := e.checkBatch(); err != nil {
 		return err
