@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Other people's load generators drive uma-serve, llama-server of the same llama.cpp and ik_llama.cpp's server over
-# HTTP, on real weights: guidellm and inference-perf with constant and Poisson arrivals, aiperf with sessions of agents.
+# Other people's load generators drive uma-serve, llama-server of the same llama.cpp and, where SERVERS names it,
+# ik_llama.cpp's server over HTTP, on real weights: guidellm and inference-perf with constant and Poisson arrivals, aiperf with sessions of agents.
 # The tools' own reports stay in OUT (default bench-out/foreign); a table is printed. Packages and models are fetched,
 # and the other servers built, the first time.
 #
 #   scripts/bench-foreign.sh [options of foreign.py]     such as --quick, --only aiperf, --rounds 3
 #
 # MODELS names models of models.lock (default: all three), SERVERS those that are driven. It wants a quiet machine:
-# about 40 minutes for each model and round; --quick takes 6 and measures nothing but that everything works.
+# about 25 minutes for each model and round; --quick takes 4 and measures nothing but that everything works.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/uma-serve/foreign
@@ -40,7 +40,7 @@ else
 	echo "inference-perf needs Python 3.12: name it in PYTHON312; going on without" >&2
 fi
 servers=()
-for name in ${SERVERS:-uma-serve llama-server ik_llama.cpp}; do
+for name in ${SERVERS:-uma-serve llama-server}; do
 	case $name in
 	uma-serve) program=${DAEMON:-bin/uma-serve} ;;
 	llama-server) program=${LLAMA_SERVER:-$(scripts/engine-tools.sh llama-server)/llama-server} ;;

@@ -56,9 +56,11 @@ class Server:
         if kind == "llama-server":
             command = [program, *common, "--host", "127.0.0.1", "--port", self.port, "-c", args.context, "-np",
                        args.parallel, "-kvu"]
-        elif kind == "ik_llama.cpp":  # it divides the context among its slots, which would refuse the long prompts
+        elif kind == "ik_llama.cpp":
+            # It divides the context among its slots, which would refuse the long prompts. Its flash attention ends the
+            # process with 16 streams (GGML_ASSERT(S > 0) of iqk_fa_templates.h, version 0.1.5).
             command = [program, *common, "--host", "127.0.0.1", "--port", self.port, "-c", 4 * args.context, "-np",
-                       args.parallel]
+                       args.parallel, "-fa", "off"]
         else:
             command = [program, *common, "--socket", folder / "uma.sock", "--listen", f"127.0.0.1:{self.port}",
                        "--config", "", "--ctx-size", args.context, "--parallel", args.parallel]
