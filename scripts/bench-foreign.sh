@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Other people's load generators drive uma-serve, llama-server of the same llama.cpp and, where SERVERS names it,
-# ik_llama.cpp's server over HTTP, on real weights: guidellm and inference-perf with constant and Poisson arrivals, aiperf with sessions of agents.
+# ik_llama.cpp's server over HTTP, on real weights: guidellm and inference-perf with constant and Poisson arrivals,
+# aiperf with sessions of agents.
 # The tools' own reports stay in OUT (default bench-out/foreign); a table is printed. Packages and models are fetched,
 # and the other servers built, the first time.
 #
