@@ -3,6 +3,7 @@ package opening
 import (
 	"bytes"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -51,7 +52,8 @@ func TestReadWeights(t *testing.T) {
 		before := len(shares)
 		engine(0.5)
 		read := strings.Contains(said.String(), "msg=weights")
-		if read && !c.ahead || read != (before > 0 && c.ahead) { // not every system can read ahead
+		_, cannot := hugefile.Read(c.path, math.MaxUint64, hugefile.Options{}) // not every system can read ahead
+		if want := c.ahead && cannot == nil; read != want || before > 0 != want {
 			t.Errorf("%s: %d calls while reading, the log has %q", name, before, said.String())
 		}
 		for i := 1; i < len(shares); i++ {
