@@ -105,7 +105,7 @@ func (l *loop) beginSlices(plan *sched.Plan, now time.Time) (lone *request) {
 // decode runs the engine on the batch. took is the duration of the decode, done its end.
 func (l *loop) decode(plan *sched.Plan, lone *request, beside bool) (outcome sched.Outcome, took time.Duration,
 	done time.Time) {
-	begin := time.Now()
+	var begin time.Time
 	var err error
 	if lone != nil {
 		l.eng.Batch().Cancelled = lone.client().life.cancelled // a cancel before Decode has begun aborts nothing
