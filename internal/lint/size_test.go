@@ -26,7 +26,6 @@ type allowance struct {
 }
 
 var largePackages = map[string]allowance{
-	"sched": {5680, "rules that share one list of requests and one prediction of a step"},
 }
 
 var largeStructs = map[string]allowance{
