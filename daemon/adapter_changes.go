@@ -33,7 +33,7 @@ func (s *Server) changeAdapter(c *AdapterChange, f *os.File) ([]reports.InfoAdap
 			if gone == nil {
 				return adapters.None(a.Name)
 			}
-			l.mixes.Leave(gone)
+			l.model.mixes.Leave(gone)
 			return nil
 		}
 	} else {
@@ -49,14 +49,14 @@ func (s *Server) changeAdapter(c *AdapterChange, f *os.File) ([]reports.InfoAdap
 			if err != nil {
 				return adapters.CannotLoad(a, err)
 			}
-			l.mixes.Leave(old)
+			l.model.mixes.Leave(old)
 			return nil
 		}
 	}
 	var e *wire.Error
 	done := make(chan struct{})
 	if !l.mail.Put(command{kind: cmdFit, ask: func(l *loop, _ time.Time) {
-		if e = admission.ShuttingDown(); !l.stop && !l.over {
+		if e = admission.ShuttingDown(); !l.end.stop && !l.end.over {
 			e = do(l)
 		}
 		close(done)

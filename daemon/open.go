@@ -164,21 +164,21 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	}
 	saved := calibration.Open(s.cfg, opening.ModelFiles(s.modelPath), m, s.log)
 	l := newLoop(s.cfg, s.log, eng, s.metrics, m)
-	l.live = s.live
-	l.draft = s.draft
-	l.draft.StatesOf(l.statesOf)
+	l.journal.live = s.live
+	l.model.draft = s.draft
+	l.model.draft.StatesOf(l.statesOf)
 	if l.prefer = s.parts.prefer; l.prefer == nil {
 		l.prefer = cpus.Prefer
 	}
-	l.cpu.Open(processors.Options{Engine: eng, Caps: l.caps, Log: s.log, Metrics: s.metrics, Epoch: l.epoch,
-		Fixed: s.cfg.FixedThreads, Read: s.parts.counters, Draft: l.draft.SetThreads,
+	l.cpu.Open(processors.Options{Engine: eng, Caps: l.model.caps, Log: s.log, Metrics: s.metrics, Epoch: l.epoch,
+		Fixed: s.cfg.FixedThreads, Read: s.parts.counters, Draft: l.model.draft.SetThreads,
 		Tell: func(n int, disturbed bool, now time.Time) {
 			l.handle(core.Input{Kind: core.Threads, N: n, Disturbed: disturbed}, now)
 		}})
-	if l.tel, err = opening.Telemetry(s.cfg, m.Info.Name, s.metrics, s.log); err != nil {
+	if l.journal.tel, err = opening.Telemetry(s.cfg, m.Info.Name, s.metrics, s.log); err != nil {
 		return nil, err
 	}
-	if l.stores, err = tiers.Open(&tiers.Options{Config: s.cfg, Engine: eng, Info: l.info, Log: s.log,
+	if l.stores, err = tiers.Open(&tiers.Options{Config: s.cfg, Engine: eng, Info: l.model.info, Log: s.log,
 		Metrics: s.metrics, Origin: saved.Origin, Loop: tiersLoop{l}}); err != nil {
 		return nil, err
 	}
@@ -187,29 +187,29 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	if cfg.ByPrice = m.Caps.Device != runtime.DeviceFake; s.parts.price != nil {
 		cfg.ByPrice = *s.parts.price
 	}
-	cfg.Draft = l.draft.Core()
+	cfg.Draft = l.model.draft.Core()
 	if cfg.Durable = l.stores.Durable(); l.stores.Cache != nil {
 		cfg.Stores = l.stores
 	}
 	if s.cfg.Trace != "" {
-		if l.rec, err = recorder.New(s.cfg.Trace, s.log); err != nil {
+		if l.journal.rec, err = recorder.New(s.cfg.Trace, s.log); err != nil {
 			return nil, err
 		}
-		cfg.Planned = l.rec.Step
-		cfg.Trace = &core.Trace{Write: l.rec.Lines}
+		cfg.Planned = l.journal.rec.Step
+		cfg.Trace = &core.Trace{Write: l.journal.rec.Lines}
 	}
 	if l.core, err = core.New(cfg); err != nil {
 		return nil, err
 	}
 	schedConfig := l.core.Scheduler().Config()
-	if l.viewer = viewing.Of(eng); l.viewer != nil {
+	if l.model.viewer = viewing.Of(eng); l.model.viewer != nil {
 		l.m.BindImages(func() metrics.Images {
-			c := l.viewer.ImageCounts()
+			c := l.model.viewer.ImageCounts()
 			return metrics.Images{Encoded: c.Encoded, Cached: c.Cached, Seconds: c.Seconds, CacheBytes: c.CacheSize}
 		})
 	}
-	l.itlTarget, l.cells = schedConfig.ITLTarget, schedConfig.Cells
-	l.rec.Config(&schedConfig)
+	l.model.itlTarget, l.model.cells = schedConfig.ITLTarget, schedConfig.Cells
+	l.journal.rec.Config(&schedConfig)
 	if e := s.parts.engine; e != nil && e.leases != nil {
 		l.takeSeat(e.leases, *e.start.Seat)
 	}

@@ -274,7 +274,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	daemon.SdNotify(false, daemon.SdNotifyStopping+"\nSTATUS=finishing running requests")
 	stopBy := time.Now().Add(s.cfg.ShutdownTimeout)
 	forRequests, forStores := s.cfg.ShutdownShares(l.stores.Durable())
-	l.stopBy.Store(time.Now().Add(forRequests + forStores).UnixNano())
+	l.end.stopBy.Store(time.Now().Add(forRequests + forStores).UnixNano())
 	l.mail.Put(command{kind: cmdDrain})
 	atOnce := false
 	select {
@@ -287,7 +287,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 		s.log.Warn("stopping at once", "signal", sig.String())
 		atOnce = true
 		stopBy = time.Now()
-		l.stopBy.Store(stopBy.UnixNano())
+		l.end.stopBy.Store(stopBy.UnixNano())
 	}
 	l.mail.Put(command{kind: cmdStop})
 	eng.Abort()

@@ -492,7 +492,7 @@ func TestStalledClient(t *testing.T) {
 	sweep := func(since time.Duration) { // the loop's sweep, so long after the client stalled
 		r.inLoop(func(l *loop) {
 			for _, o := range l.requests {
-				l.lastSweep = time.Time{}
+				l.chores.lastSweep = time.Time{}
 				l.sweepStalled(o.pausedAt.Add(since))
 			}
 		})
