@@ -8,8 +8,8 @@
 // a 135 M model (2 cores, Zen 4): 3 µs per row and cell it attends to, 0.25 µs per row and cell of another sequence. The linker
 // puts this file in the place of ggml's function (--wrap, see attention.go); what it does differently:
 //
-//   - The cells a row may see are listed first, so that cells of others cost a comparison of four at once. The list is in the
-//     order of positions, wherever the cells lie.
+//   - The cells a row may see are listed first, once for all layers that share a mask, so that cells of others cost a
+//     comparison of four at once in one of them (attention_lists.h). The list is in the order of positions, wherever the cells lie.
 //   - Some cells of the list (16 or 32) are one block: their K and V are converted and transposed once, for all query heads
 //     that share them (grouped-query attention) and for all rows of a group whose lists agree there (the chunk of a prompt).
 //   - Scores are computed with lanes along the cells, values with lanes along the width of a head, so that there is no sum
@@ -41,6 +41,7 @@
 #include <limits>
 #include <vector>
 
+#include "attention_lists.h"
 #include "kernels/attention.h"
 #include "ggml-cpu.h"
 #include "ggml.h"
@@ -54,6 +55,9 @@ int  ggml_threadpool_chunk_add(struct ggml_threadpool * tp, int value);
 
 void __real_ggml_compute_forward_flash_attn_ext(const struct ggml_compute_params * params, struct ggml_tensor * dst);
 void __wrap_ggml_compute_forward_flash_attn_ext(const struct ggml_compute_params * params, struct ggml_tensor * dst);
+
+enum ggml_status __real_ggml_graph_compute(struct ggml_cgraph * graph, struct ggml_cplan * plan);
+enum ggml_status __wrap_ggml_graph_compute(struct ggml_cgraph * graph, struct ggml_cplan * plan);
 }
 
 #include "../src/ggml-cpu/ops.h"
@@ -77,7 +81,7 @@ extern "C" bool uma_attention_graph(const uma_attention_shape * s, const float *
     const ggml_type type  = (ggml_type) s->kind;
     const int64_t   width = s->width, rows = s->rows, cells = s->cells, heads = s->heads, kv_heads = s->kv_heads, padded = GGML_PAD(rows, 64);
     const int64_t   wider = std::max(width, s->v_width);
-    const size_t    room  = (size_t) (2 * rows * heads * wider * 4 + 2 * cells * kv_heads * wider * 4 + padded * cells * 2 + s->threads * wider * 64 + (1 << 20));
+    const size_t    room  = (size_t) (2 * s->layers * rows * heads * wider * 4 + 2 * cells * kv_heads * wider * 4 + padded * cells * 2 + (1 << 20));
     ggml_context *  ctx    = ggml_init({room, nullptr, false});
     if (!ctx) {
         return false;
@@ -99,15 +103,23 @@ extern "C" bool uma_attention_graph(const uma_attention_shape * s, const float *
         known.assign(positions, positions + cells);
         uma_positions_add(ctx, tk->data, ggml_nbytes(tk), &known);
     }
-    ggml_tensor * o     = ggml_flash_attn_ext(ctx, ggml_permute(ctx, tq, 0, 2, 1, 3), ggml_permute(ctx, tk, 0, 2, 1, 3), ggml_permute(ctx, tv, 0, 2, 1, 3), tm, s->scale, s->max_bias, s->softcap);
+    ggml_tensor * ts = nullptr;
     if (sinks) {
-        ggml_tensor * t = ggml_new_tensor_1d(ctx, GGML_TYPE_F32, heads);
-        memcpy(t->data, sinks, ggml_nbytes(t));
-        ggml_flash_attn_ext_add_sinks(o, t);
+        ts = ggml_new_tensor_1d(ctx, GGML_TYPE_F32, heads);
+        memcpy(ts->data, sinks, ggml_nbytes(ts));
     }
     ggml_cgraph * graph = ggml_new_graph(ctx);
-    ggml_build_forward_expand(graph, o);
-    ggml_graph_compute_with_ctx(ctx, graph, s->threads);
+    ggml_tensor * o     = nullptr;
+    for (int i = 0; i < s->layers; i++) {
+        ggml_tensor * t = i == 0 ? tq : ggml_scale(ctx, tq, 1);
+        o = ggml_flash_attn_ext(ctx, ggml_permute(ctx, t, 0, 2, 1, 3), ggml_permute(ctx, tk, 0, 2, 1, 3), ggml_permute(ctx, tv, 0, 2, 1, 3), tm, s->scale, s->max_bias, s->softcap);
+        ggml_flash_attn_ext_add_sinks(o, ts);
+        ggml_build_forward_expand(graph, o);
+    }
+    ggml_cplan           plan = ggml_graph_plan(graph, s->threads, nullptr);
+    std::vector<uint8_t> work(plan.work_size);
+    plan.work_data = work.data();
+    ggml_graph_compute(graph, &plan);
     memcpy(out, o->data, ggml_nbytes(o));
     uma_positions_remove(ctx);
     ggml_free(ctx);
@@ -119,128 +131,6 @@ namespace {
 constexpr int64_t PROMPT      = 32;      // rows from which on a step counts as a prompt's
 constexpr int64_t MOST_SHARED = 4 << 20; // floats of the results of a prompt's shared units
 constexpr int64_t DEEP        = 4;       // parts that a few rows of one sequence see at least when they are computed together
-
-// list fills c from a row of the mask: n halves, a multiple of 4. They are in the pool's order; it reports whether that is
-// the order of positions, too.
-bool list(const uint16_t * mask, int64_t n, const int32_t * position, uma_cells & c) {
-    constexpr uint16_t hidden  = 0xFC00; // -infinity
-    int32_t            last    = -1;
-    bool               ordered = true;
-    c.n                        = 0;
-    for (int64_t i = 0; i < n; i += 4) {
-        uint64_t four;
-        memcpy(&four, mask + i, sizeof(four));
-        if (four == 0xFC00FC00FC00FC00u) {
-            continue;
-        }
-        if (four == 0) {
-            const int32_t at[4]   = {(int32_t) i, (int32_t) i + 1, (int32_t) i + 2, (int32_t) i + 3};
-            const float   bias[4] = {};
-            memcpy(c.at + c.n, at, sizeof(at));
-            memcpy(c.bias + c.n, bias, sizeof(bias));
-            c.n += 4;
-            if (position) {
-                const int32_t * p = position + i;
-                ordered &= (p[0] >= last) & (p[1] >= p[0]) & (p[2] >= p[1]) & (p[3] >= p[2]);
-                last = p[3];
-            }
-            continue;
-        }
-        for (int64_t j = i; j < i + 4; j++) {
-            if (mask[j] != hidden) {
-                c.at[c.n]   = (int32_t) j;
-                c.bias[c.n] = mask[j] == 0 ? 0.f : ggml_fp16_to_fp32(mask[j]);
-                c.n++;
-                if (position) {
-                    ordered &= position[j] >= last;
-                    last = position[j];
-                }
-            }
-        }
-    }
-    return ordered;
-}
-
-// piece is a part of a list whose positions follow each other.
-struct piece {
-    int32_t position;
-    int64_t from, n;
-};
-
-// sort brings c into the order of positions, and reports whether no two are the same. A conversation lies in few pieces.
-bool sort(uma_cells & c, const int32_t * position, std::vector<piece> & pieces, std::vector<int32_t> & at, std::vector<float> & bias) {
-    int32_t last = 0;
-    pieces.clear();
-    for (int64_t i = 0; i < c.n; i++) {
-        const int32_t p = position[c.at[i]];
-        if (i == 0 || p != last + 1) {
-            pieces.push_back({p, i, 0});
-        }
-        pieces.back().n++;
-        last = p;
-    }
-    std::stable_sort(pieces.begin(), pieces.end(), [](const piece & a, const piece & b) { return a.position < b.position; });
-    at.assign(c.at, c.at + c.n);
-    bias.assign(c.bias, c.bias + c.n);
-    int64_t to = 0;
-    bool    distinct = true;
-    last             = -1;
-    for (const piece & p : pieces) {
-        memcpy(c.at + to, at.data() + p.from, p.n * sizeof(int32_t));
-        memcpy(c.bias + to, bias.data() + p.from, p.n * sizeof(float));
-        to += p.n;
-        distinct &= p.position > last;
-        last = p.position + (int32_t) p.n - 1;
-    }
-    return distinct;
-}
-
-// MASK_CHUNK cells of the mask are compared at once.
-constexpr int64_t MASK_CHUNK = 64;
-
-// same compares a chunk of two rows of the mask, without a call: a prompt's rows have thousands of them in each layer.
-inline bool same(const uint16_t * a, const uint16_t * b) {
-    uint64_t x[MASK_CHUNK / 4], y[MASK_CHUNK / 4], differ = 0;
-    memcpy(x, a, sizeof(x)), memcpy(y, b, sizeof(y));
-    for (int64_t i = 0; i < MASK_CHUNK / 4; i++) {
-        differ |= x[i] ^ y[i];
-    }
-    return differ == 0;
-}
-
-// shorten makes c the list of a row of the mask that sees what the next row sees, but for the last cells of the list of that
-// one: so it is in a prompt. False when it is not so. The two lists share their memory.
-bool shorten(const uint16_t * mask, const uint16_t * next, int64_t n, const uma_cells & of_next, uma_cells & c) {
-    constexpr uint16_t hidden = 0xFC00;
-    constexpr int64_t  MOST = 4;
-    int32_t            lost[MOST];
-    int64_t            many = 0;
-    for (int64_t i = 0; i < n; i += MASK_CHUNK) {
-        const int64_t end = std::min(i + MASK_CHUNK, n);
-        if (end == i + MASK_CHUNK && same(mask + i, next + i)) {
-            continue;
-        }
-        for (int64_t j = i; j < end; j++) {
-            if (mask[j] == next[j]) {
-                continue;
-            }
-            if (mask[j] != hidden || many == MOST) {
-                return false;
-            }
-            lost[many++] = (int32_t) j;
-        }
-    }
-    if (many > of_next.n) {
-        return false;
-    }
-    for (int64_t i = of_next.n - many; i < of_next.n; i++) {
-        if (std::find(lost, lost + many, of_next.at[i]) == lost + many) {
-            return false;
-        }
-    }
-    c = {of_next.at, of_next.bias, of_next.n - many};
-    return true;
-}
 
 // node is the operation, with names for what it reads.
 struct node {
@@ -268,48 +158,19 @@ const char * at(const ggml_tensor * t, int64_t i1, int64_t i2, int64_t i3) {
 
 // room is a thread's memory. It grows to what the largest group needs and goes when the thread ends.
 struct room {
-    uma_cells            seen[QUERIES]; // of the rows of a group
-    int64_t              from, to, stream; // which rows that are
-    std::vector<int32_t> ints;  // what they hold
-    std::vector<float>   biases;
-    std::vector<piece>   pieces; // of a list that is being put in order
-    std::vector<int32_t> at;
-    std::vector<float>   bias;
-    std::vector<char>    states;
-    std::vector<float>   slopes;
-    std::vector<float>   parts; // of all threads, in that of the first one
+    std::vector<char>  states;
+    std::vector<float> slopes, sum;
+    std::vector<float> parts; // of all threads, in that of the first one
+    lists              seen;  // likewise
 };
 
 thread_local room mine;
 
-// look lists what rows [from, to) may see.
-void look(const node & n, int64_t from, int64_t to, int64_t stream) {
-    if (mine.from == from && mine.to == to && mine.stream == stream) {
-        return;
-    }
-    mine.from = from, mine.to = to, mine.stream = stream;
-    const int64_t rows = to - from;
-    mine.ints.resize(rows * n.cells);
-    mine.biases.resize(rows * n.cells);
-    const uint16_t * next = nullptr; // the row of the mask behind r's, where r's list may be a shorter one
-    for (int64_t r = rows - 1; r >= 0; r--) {
-        uma_cells & c = mine.seen[r];
-        if (!n.mask) {
-            c = {mine.ints.data() + r * n.cells, mine.biases.data() + r * n.cells, n.cells};
-            for (int32_t i = 0; i < n.cells; i++) {
-                c.at[i] = i, c.bias[i] = 0;
-            }
-            continue;
-        }
-        const uint16_t * mask = (const uint16_t *) at(n.mask, from + r, 0, stream % n.mask->ne[3]);
-        if (next && shorten(mask, next, n.cells, mine.seen[r + 1], c)) {
-            next = mask;
-            continue;
-        }
-        c    = {mine.ints.data() + r * n.cells, mine.biases.data() + r * n.cells, 0};
-        next = list(mask, n.cells, n.positions, c) || sort(c, n.positions, mine.pieces, mine.at, mine.bias) ? mask : nullptr;
-    }
-}
+// common is what the first thread has for all.
+struct common {
+    lists * seen;
+    float * results; // of the shared units
+};
 
 // depth is how many parts the row that sees the most may see, about, where most rows see what the row before them sees, as
 // those of one sequence do; else 0. It looks at a few cells only: the results do not depend on which rows are computed together.
@@ -371,9 +232,10 @@ bool ours(const ggml_tensor * dst) {
            (!mask || (mask->type == GGML_TYPE_F16 && mask->nb[0] == sizeof(uint16_t) && mask->ne[2] == 1 && k->ne[1] % 4 == 0 && mask->ne[1] >= q->ne[1]));
 }
 
-// group computes rows [from, to), after look, of the query heads of one K/V head: parts [first, last) of all, into parts where
+// group computes rows [from, to), which see what seen says, of the query heads of one K/V head: parts [first, last) of all, into parts where
 // there is room for them, else to the end.
-void group(const node & n, int64_t from, int64_t to, int64_t kv, int64_t stream, int64_t first, int64_t last, int64_t all, float * parts) {
+void group(const node & n, const uma_cells * seen, int64_t from, int64_t to, int64_t kv, int64_t stream, int64_t first, int64_t last, int64_t all,
+           float * parts) {
     const uma_attention_width work = kernel_of(n.k, n.v);
     const int64_t             rows = to - from, head = kv * n.shared;
     const size_t              bytes = work.room(rows * n.shared) + 64;
@@ -388,7 +250,7 @@ void group(const node & n, int64_t from, int64_t to, int64_t kv, int64_t stream,
     j.k_width = (int) n.k->ne[0], j.v_width = (int) n.v->ne[0];
     j.k_bytes = (int) ggml_row_size(n.k->type, j.k_width), j.v_bytes = (int) ggml_row_size(n.v->type, j.v_width);
     j.rows = rows, j.heads = n.shared;
-    j.seen  = mine.seen;
+    j.seen  = seen + stream * n.rows + from;
     j.q     = (const float *) at(n.q, from, head, stream);
     j.q_row = n.q->nb[1] / sizeof(float), j.q_head = n.q->nb[2] / sizeof(float);
     j.scale = n.scale, j.softcap = n.softcap;
@@ -411,8 +273,16 @@ void group(const node & n, int64_t from, int64_t to, int64_t kv, int64_t stream,
 
 } // namespace
 
+// The thread that asks for a graph is the first of those that compute it.
+extern "C" ggml_status __wrap_ggml_graph_compute(ggml_cgraph * graph, ggml_cplan * plan) {
+    mine.seen.graph(true);
+    const ggml_status status = __real_ggml_graph_compute(graph, plan);
+    mine.seen.graph(false);
+    return status;
+}
+
 extern "C" void __wrap_ggml_compute_forward_flash_attn_ext(const struct ggml_compute_params * params, struct ggml_tensor * dst) {
-    if (!ours(dst)) {
+    if (!ours(dst) || (params->nth > 1 && params->wsize < sizeof(common))) {
         __real_ggml_compute_forward_flash_attn_ext(params, dst);
         return;
     }
@@ -444,28 +314,35 @@ extern "C" void __wrap_ggml_compute_forward_flash_attn_ext(const struct ggml_com
     const int64_t room   = per * n.shared * all * record; // of a shared unit's results
     const bool    few    = units < wanted;
     const bool    worth  = few || (!whole && n.rows >= PROMPT && params->nth * room <= MOST_SHARED);
-    const bool    split  = worth && params->nth > 1 && all > 1 && params->wsize >= sizeof(float *);
+    const bool    split  = worth && params->nth > 1 && all > 1;
     const int64_t shared = !split ? 0 : few ? units : params->nth, apart = units - shared;
     const int64_t step   = one_group ? std::max<int64_t>(1, deep * units / (2 * wanted)) : few ? 1 : (all + 7) / 8; // parts
     const int64_t pieces = (all + step - 1) / step;
 
-    float * results = nullptr; // of the shared units
+    common of{&mine.seen, nullptr};
+    if (params->ith == 0) {
+        of.seen->begin({n.mask, n.positions, n.rows, n.cells, streams}, params->nth);
+        if (split && (int64_t) mine.parts.size() < shared * room) {
+            mine.parts.resize(shared * room);
+        }
+        of.results = mine.parts.data();
+    }
     if (params->nth > 1) {
         if (params->ith == 0) {
-            if (split) {
-                if ((int64_t) mine.parts.size() < shared * room) {
-                    mine.parts.resize(shared * room);
-                }
-                float * p = mine.parts.data();
-                memcpy(params->wdata, &p, sizeof(p));
-            }
+            memcpy(params->wdata, &of, sizeof(of));
             ggml_threadpool_chunk_set(params->threadpool, params->nth);
         }
         ggml_barrier(params->threadpool);
-        if (split) {
-            memcpy(&results, params->wdata, sizeof(results));
+        memcpy(&of, params->wdata, sizeof(of));
+    }
+    if (!of.seen->filled) {
+        of.seen->fill(params->ith, params->nth);
+        if (params->nth > 1) {
+            ggml_barrier(params->threadpool);
         }
     }
+    const uma_cells * seen    = of.seen->seen.data();
+    float *           results = of.results;
     // rows, head and stream of a unit
     const auto unit = [&](int64_t i, int64_t & from, int64_t & to, int64_t & kv, int64_t & stream) {
         const int64_t heads = whole ? 1 : n.kv_heads, g = i / heads % groups;
@@ -474,25 +351,23 @@ extern "C" void __wrap_ggml_compute_forward_flash_attn_ext(const struct ggml_com
         from = (groups - 1 - g) * per, to = std::min(n.rows, from + per);
     };
     int64_t from, to, kv, stream;
-    mine.from = mine.to = -1; // the mask of another node
     for (int64_t u = params->ith; u < apart + shared * pieces; u = params->nth > 1 ? ggml_threadpool_chunk_add(params->threadpool, 1) : u + 1) {
         const bool one = u < apart;
         unit(one ? u : apart + (u - apart) / pieces, from, to, kv, stream);
-        look(n, from, to, stream);
         if (!one) {
             const int64_t first = (u - apart) % pieces * step;
-            group(n, from, to, kv, stream, first, std::min(first + step, all), all, results + (u - apart) / pieces * room);
+            group(n, seen, from, to, kv, stream, first, std::min(first + step, all), all, results + (u - apart) / pieces * room);
             continue;
         }
         for (int64_t h = kv; h < (whole ? n.kv_heads : kv + 1); h++) {
-            group(n, from, to, h, stream, 0, all, all, nullptr);
+            group(n, seen, from, to, h, stream, 0, all, all, nullptr);
         }
     }
     if (!split) {
         return;
     }
     ggml_barrier(params->threadpool);
-    std::vector<float> & sum = mine.bias;
+    std::vector<float> & sum = mine.sum;
     sum.resize(record);
     for (int64_t i = params->ith; i < shared * per * n.shared; i += params->nth) {
         unit(apart + i / n.shared / per, from, to, kv, stream);

@@ -5,7 +5,7 @@ package llama
 // The linker redirects ggml's calls of its attention function to attention.cpp, which calls ggml's own function for
 // every case that it does not handle.
 
-// #cgo LDFLAGS: -Wl,--wrap=ggml_compute_forward_flash_attn_ext
+// #cgo LDFLAGS: -Wl,--wrap=ggml_compute_forward_flash_attn_ext -Wl,--wrap=ggml_graph_compute
 // #include "kernels/attention.h"
 // #include "ggml.h"
 import "C"
@@ -21,6 +21,7 @@ func ownAttention(on bool) bool { return bool(C.uma_attention_enable(C.bool(on))
 type attentionCase struct {
 	width, vWidth, rows, cells, heads, kvHeads int
 	kind                                       int
+	layers                                     int // as often in one graph, with one mask; 0: once
 	scale                                      float32
 	maxBias                                    float32   // ALiBi's; 0: the mask is added as it is
 	softcap                                    float32   // 0: none
@@ -34,10 +35,10 @@ type attentionCase struct {
 // attention computes c on the CPU backend with as many threads: [rows][heads][vWidth].
 func attention(c *attentionCase, threads int) []float32 {
 	out := make([]float32, c.rows*c.heads*c.vWidth)
-	shape := C.uma_attention_shape{threads: C.int(threads), kind: C.int(c.kind), width: C.int64_t(c.width),
-		v_width: C.int64_t(c.vWidth), rows: C.int64_t(c.rows), cells: C.int64_t(c.cells), heads: C.int64_t(c.heads),
-		kv_heads: C.int64_t(c.kvHeads), scale: C.float(c.scale), max_bias: C.float(c.maxBias),
-		softcap: C.float(c.softcap)}
+	shape := C.uma_attention_shape{threads: C.int(threads), kind: C.int(c.kind), layers: C.int(max(c.layers, 1)),
+		width: C.int64_t(c.width), v_width: C.int64_t(c.vWidth), rows: C.int64_t(c.rows), cells: C.int64_t(c.cells),
+		heads: C.int64_t(c.heads), kv_heads: C.int64_t(c.kvHeads), scale: C.float(c.scale),
+		max_bias: C.float(c.maxBias), softcap: C.float(c.softcap)}
 	if !C.uma_attention_graph(&shape, (*C.float)(unsafe.SliceData(c.q)), unsafe.Pointer(unsafe.SliceData(c.k)),
 		unsafe.Pointer(unsafe.SliceData(c.v)), (*C.uint16_t)(unsafe.SliceData(c.mask)),
 		(*C.float)(unsafe.SliceData(c.sinks)), (*C.int32_t)(unsafe.SliceData(c.positions)),

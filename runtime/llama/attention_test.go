@@ -477,7 +477,9 @@ func testAttentionOfAPromptsRows(t *rapid.T) {
 			d.mask[r*cells+c] = float16.Fromfloat32(-0.5).Bits()
 		}
 	}
-	all := attention(&d.attentionCase, rapid.IntRange(1, 3).Draw(t, "threads"))
+	together := d.attentionCase
+	together.layers = rapid.IntRange(1, 2).Draw(t, "layers")
+	all := attention(&together, rapid.IntRange(1, 3).Draw(t, "threads"))
 	for _, r := range []int{0, rng.IntN(rows), rows - 1} {
 		alone := d.attentionCase
 		alone.rows, alone.q, alone.mask = 1, d.q[r*heads*width:][:heads*width], d.mask[r*cells:][:cells]

@@ -77,9 +77,9 @@ bool uma_attention_computed(void);
 // uma_attention_graph computes the operation through a graph of ggml, as llama.cpp lays its tensors out, with ggml's threads:
 // q[rows][heads][width], k[cells][kv_heads][width] and v[cells][kv_heads][v_width] of type kind (enum ggml_type), mask[rows][cells] halves, or NULL,
 // sinks[heads], or NULL, positions[cells], or NULL, out[rows][heads][v_width]. For tests. False when there is no memory for the
-// graph.
+// graph. With several layers the operation is in the graph as often, with one mask, and the last one's result counts.
 typedef struct {
-    int         threads, kind;
+    int         threads, kind, layers;
     int64_t     width, v_width, rows, cells, heads, kv_heads;
     float       scale, max_bias, softcap;
 } uma_attention_shape;
