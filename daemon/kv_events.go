@@ -17,9 +17,9 @@ func (s *Server) reportEvents(l *loop) (stop func()) {
 		return func() {}
 	}
 	send := func(m *kvevents.Message) { s.events.Hub.Apply(l.model.info.Name, m) }
-	if e := s.parts.engine; e != nil {
+	if f := s.front; f != nil {
 		send = func(m *kvevents.Message) {
-			if err := e.link.Send(LinkKVEvents, 0, -1, kvevents.AppendMessage(nil, m)); err != nil {
+			if err := f.link.Send(LinkKVEvents, 0, -1, kvevents.AppendMessage(nil, m)); err != nil {
 				slog.Debug("KV events for the front are lost", "error", err)
 			}
 		}

@@ -46,7 +46,7 @@ wait:
 		select {
 		case r := <-ready:
 			if r.err != nil {
-				s.parts.engine.failed(r.err)
+				s.front.failed(r.err)
 				s.refuseAll(admission.LoadFailed(r.err))
 			}
 			return r.eng, r.err
@@ -82,7 +82,7 @@ func (s *Server) close(eng runtime.Engine) {
 }
 
 // confined reports whether the process is in the sandbox.
-func (s *Server) confined() bool { return s.parts.engine != nil && s.parts.engine.box != nil }
+func (s *Server) confined() bool { return s.front != nil && s.front.box != nil }
 
 // openModel loads the configured model and reports the progress. It stops when quit is set.
 func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) (runtime.Engine, error) {
@@ -114,7 +114,7 @@ func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) 
 	o := opening.EngineOptions(&cfg, path)
 	o.Progress = opening.ReadWeights(&cfg, path, func(f float32) bool {
 		s.about.Read(f)
-		s.parts.engine.loading(f)
+		s.front.loading(f)
 		display.Set(f)
 		return !quit.Load()
 	}, s.log)
@@ -150,16 +150,16 @@ func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) 
 // startLoop creates the decode loop on an open engine.
 func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	var added []string
-	if e := s.parts.engine; e != nil {
-		added = e.start.Added
+	if f := s.front; f != nil {
+		added = f.start.Added
 	}
 	m, err := prepare.New(s.cfg, eng, added, func(err error) { s.log.Error("an adapter is left out", "error", err) })
 	if err != nil {
 		return nil, err
 	}
-	if e := s.parts.engine; e != nil && !e.start.FileName { // answers name the model as requests do
-		m.Info.Name = e.start.Model
-	} else if e == nil && len(s.cfg.Alias) > 0 {
+	if f := s.front; f != nil && !f.start.FileName { // answers name the model as requests do
+		m.Info.Name = f.start.Model
+	} else if f == nil && len(s.cfg.Alias) > 0 {
 		m.Info.Name = s.cfg.ModelLabel()
 	}
 	saved := calibration.Open(s.cfg, opening.ModelFiles(s.modelPath), m, s.log)
@@ -210,8 +210,8 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	}
 	l.model.itlTarget, l.model.cells = schedConfig.ITLTarget, schedConfig.Cells
 	l.journal.rec.Config(&schedConfig)
-	if e := s.parts.engine; e != nil && e.leases != nil {
-		l.takeSeat(e.leases, *e.start.Seat)
+	if f := s.front; f != nil && f.leases != nil {
+		l.takeSeat(f.leases, *f.start.Seat)
 	}
 	l.saved = saved
 	m.Log(s.log)

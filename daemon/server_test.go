@@ -118,7 +118,7 @@ func serveEngines(t *testing.T, log *slog.Logger, cfg, draft fake.Config, p part
 	if err := c.Load(nil); err != nil {
 		t.Fatal(err)
 	}
-	s, err := newServer(c, log, p)
+	s, err := newServer(c, log, nil, p)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,8 +48,8 @@ func (s *Server) info() reports.Info {
 	h := s.health()
 	in := s.in.Info()
 	in.Status = h.Status
-	if e := s.parts.engine; e != nil {
-		in.Sandbox = e.box
+	if f := s.front; f != nil {
+		in.Sandbox = f.box
 	}
 	in.Memory = s.memory()
 	var model, draft []runtime.DeviceMemory
