@@ -61,9 +61,6 @@ type Entry struct {
 	earlier, later *Entry // on that list
 }
 
-// Paid returns the number of tokens of e's history that its flow was charged for.
-func (e *Entry) Paid() int { return e.paid }
-
 // Served returns the tokens computed for e's lane, in virtual time.
 func (e *Entry) Served() int64 { return e.flow.vt }
 

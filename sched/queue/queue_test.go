@@ -50,8 +50,8 @@ func TestPaidOnce(t *testing.T) {
 	}
 	q.Spare(e, 4)
 	q.Charge(e, 6)
-	if got := e.Served(); got != 2 || e.Paid() != 6 || e.flow.key() != 6 {
-		t.Errorf("%d tokens are charged, %d are paid, key %d", got, e.Paid(), e.flow.key())
+	if got := e.Served(); got != 2 || e.paid != 6 || e.flow.key() != 6 {
+		t.Errorf("%d tokens are charged, %d are paid, key %d", got, e.paid, e.flow.key())
 	}
 	q.Stop(e)
 	q.Requeue(e)
