@@ -14,9 +14,9 @@ import (
 
 // observeToken records the time of a token: TTFT for the first, else the ITL.
 func (l *loop) observeToken(r *request, inThink bool, now time.Time) {
-	l.tick.Tokens++
+	l.reused.tick.Tokens++
 	if inThink {
-		l.tick.ThinkRows++
+		l.reused.tick.ThinkRows++
 	}
 	if r.at.First.IsZero() {
 		r.at.First = now
@@ -26,10 +26,10 @@ func (l *loop) observeToken(r *request, inThink bool, now time.Time) {
 			l.m.SLOViolationsTTFT.Inc()
 		}
 	} else {
-		took, target := now.Sub(r.at.Last), r.Next(l.itlTarget, r.Class == sched.Interactive, false)
+		took, target := now.Sub(r.at.Last), r.Next(l.model.itlTarget, r.Class == sched.Interactive, false)
 		late := !inThink && r.Class == sched.Interactive && target > 0 && took > target
-		l.tick.Gap(took, inThink, late)
-		if l.live.Ring() != nil {
+		l.reused.tick.Gap(took, inThink, late)
+		if l.journal.live.Ring() != nil {
 			r.at.Gaps.Add(took, late)
 		}
 	}
@@ -41,14 +41,14 @@ func (l *loop) thinkSummary(r *request, now time.Time) wire.ThinkSummary {
 	t := r.Phases.Summary(int64(l.instant(now)))
 	if t.Ended != meridian.NeverThought {
 		account.ThoughtDone(l.m, &t)
-		l.rec.Thought(r.ID, &t)
+		l.journal.rec.Thought(r.ID, &t)
 	}
 	return wire.ThinkSummary{Tokens: t.Tokens, Time: time.Duration(t.Ns), Ended: t.Ended.String(), Probes: t.Probes}
 }
 
 // account makes the report of a step.
 func (l *loop) account(plan *sched.Plan, outcome sched.Outcome, took time.Duration, done time.Time) {
-	rep := &l.reportOf
+	rep := &l.reused.reportOf
 	rep.due, rep.done = true, done
 	l.recordStep(plan, took, done)
 	prefill, decode := plan.PrefillTokens, plan.DecodeTokens
@@ -56,21 +56,21 @@ func (l *loop) account(plan *sched.Plan, outcome sched.Outcome, took time.Durati
 		prefill, decode = 0, 0
 	}
 	rep.step = metrics.Step{
-		Took: took, Tokens: plan.Tokens, Prefill: prefill, Decode: decode, Think: min(l.tick.ThinkRows, decode),
-		Budget: plan.Budget, PrefillHeld: plan.PrefillHeld, Predicted: plan.Predicted, Scheduled: l.scheduled,
-		Probed: l.tick.Probed, ProbeTime: l.tick.ProbeTime,
-		Traffic: account.Traffic(plan, l.result.CopyTokens, &l.info, &l.caps),
+		Took: took, Tokens: plan.Tokens, Prefill: prefill, Decode: decode, Think: min(l.reused.tick.ThinkRows, decode),
+		Budget: plan.Budget, PrefillHeld: plan.PrefillHeld, Predicted: plan.Predicted, Scheduled: l.chores.scheduled,
+		Probed: l.reused.tick.Probed, ProbeTime: l.reused.tick.ProbeTime,
+		Traffic: account.Traffic(plan, l.result.CopyTokens, &l.model.info, &l.model.caps),
 	}
 }
 
 // publish stores the gauges of scheduler, ledger and prefix tree for scrapes.
 func (l *loop) publish() {
 	st := account.Gauges(l.m, l.core, guessReasons[:])
-	if st.TargetInfeasible && !l.infeasible {
-		l.infeasible = true
+	if st.TargetInfeasible && !l.chores.infeasible {
+		l.chores.infeasible = true
 		l.log.Warn("the ITL target cannot be met: a step of the running answers alone takes longer; prompts get the "+
 			"minimum chunk",
 			"target", st.ITLTarget, "predicted", st.Predicted, "answers", st.Decoding)
 	}
-	l.m.TrackedRequests.Set(int64(l.tracked.Len()))
+	l.m.TrackedRequests.Set(int64(l.journal.tracked.Len()))
 }

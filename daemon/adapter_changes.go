@@ -33,7 +33,7 @@ func (s *Server) changeAdapter(c *AdapterChange, f *os.File) ([]reports.InfoAdap
 			if gone == nil {
 				return adapters.None(a.Name)
 			}
-			l.mixes.Leave(gone)
+			l.model.mixes.Leave(gone)
 			return nil
 		}
 	} else {
@@ -49,14 +49,14 @@ func (s *Server) changeAdapter(c *AdapterChange, f *os.File) ([]reports.InfoAdap
 			if err != nil {
 				return adapters.CannotLoad(a, err)
 			}
-			l.mixes.Leave(old)
+			l.model.mixes.Leave(old)
 			return nil
 		}
 	}
 	var e *wire.Error
 	done := make(chan struct{})
 	if !l.mail.Put(command{kind: cmdFit, ask: func(l *loop, _ time.Time) {
-		if e = admission.ShuttingDown(); !l.stop && !l.over {
+		if e = admission.ShuttingDown(); !l.end.stop && !l.end.over {
 			e = do(l)
 		}
 		close(done)
@@ -104,7 +104,7 @@ func changed(list []reports.InfoAdapter, e *wire.Error) ([]reports.InfoAdapter, 
 }
 
 // hearAdapter carries out a change that the front asks for, and answers it.
-func (e *engine) hearAdapter(s *Server, m ipc.LinkMessage) {
+func (f *frontLink) hearAdapter(s *Server, m ipc.LinkMessage) {
 	var c AdapterChange
 	if err := json.Unmarshal(m.Body, &c); err != nil || !c.Unload && m.FD < 0 {
 		s.log.Error("an adapter of the front", "error", err)
@@ -114,16 +114,16 @@ func (e *engine) hearAdapter(s *Server, m ipc.LinkMessage) {
 		return
 	}
 	go func() {
-		var f *os.File
+		var file *os.File
 		if m.FD >= 0 {
-			f = os.NewFile(uintptr(m.FD), c.Load.File)
-			defer f.Close()
+			file = os.NewFile(uintptr(m.FD), c.Load.File)
+			defer file.Close()
 		}
 		out := AdapterChanged{Ticket: c.Ticket}
-		list, bad := s.changeAdapter(&c, f)
+		list, bad := s.changeAdapter(&c, file)
 		if out.List = list; bad != nil {
 			out.Code, out.Error = bad.Code, bad.Message
 		}
-		_ = e.link.Send(LinkAdapter, 0, -1, mustJSON(out)) // fails when the front has ended
+		_ = f.link.Send(LinkAdapter, 0, -1, mustJSON(out)) // fails when the front has ended
 	}()
 }

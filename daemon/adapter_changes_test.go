@@ -143,7 +143,7 @@ func TestAdaptersByRequest(t *testing.T) {
 	waitfor.True(t, "all are freed, and their prefixes", func() bool {
 		free := false
 		r.inLoop(func(l *loop) {
-			free = !l.mixes.Leaving()
+			free = !l.model.mixes.Leaving()
 			for _, e := range l.core.Tree().Entries(nil) {
 				free = free && e.NS&(1<<31) == 0
 			}

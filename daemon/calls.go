@@ -11,7 +11,7 @@ import (
 // piece returns the text of a token of r's answer; for a control token that marks a call, the marker's text. thought
 // says that the token is part of a thought's text, where the headers of messages tell calls.
 func (l *loop) piece(r *request, tok core.Token, thought bool) []byte {
-	piece := l.vocab.Piece(tok)
+	piece := l.model.vocab.Piece(tok)
 	if r.CallForm == nil || thought && r.Thinks == nil {
 		return piece
 	}
@@ -31,8 +31,8 @@ func (l *loop) emitCalls(r *request, events []toolcall.Event) {
 			l.logRequest(r, "malformed call", "reason", e.Reason)
 		case sent && r.stream:
 			part.ID = r.wireID
-			l.event.Kind, l.event.ID, l.event.ToolCall = wire.EventToolCall, r.wireID, part
-			l.send(r, &l.event)
+			l.reused.event.Kind, l.reused.event.ID, l.reused.event.ToolCall = wire.EventToolCall, r.wireID, part
+			l.send(r, &l.reused.event)
 		}
 	}
 }

@@ -31,7 +31,7 @@ func (l *loop) constrain(r *request, tok runtime.Token) (opened, ok bool) {
 	if r.constraint == nil {
 		return false, true
 	}
-	room := min(r.MaxTokens-r.Generated(), l.cfg.Longest(l.caps.ContextTokens)-len(r.Tokens)) - 2
+	room := min(r.MaxTokens-r.Generated(), l.cfg.Longest(l.model.caps.ContextTokens)-len(r.Tokens)) - 2
 	if r.logprobs {
 		room = 0 // each token needs a row
 	}
@@ -89,7 +89,7 @@ func (s *Server) closeMessage(l *loop, w *wire.Request, g *constrain.Grammars) {
 	}
 	begins := make(chan bool, 1)
 	// The loop has the grammar's automaton.
-	ask := func(l *loop, _ time.Time) { begins <- g.Begins(last.Content, l.tags.Headers()) }
+	ask := func(l *loop, _ time.Time) { begins <- g.Begins(last.Content, l.model.tags.Headers()) }
 	if !l.mail.Put(command{kind: cmdFit, ask: ask}) || <-begins {
 		return
 	}

@@ -16,7 +16,7 @@ import (
 // step may take. It returns the time.
 func (l *loop) beginTurn(now time.Time) time.Time {
 	d := l.device
-	if d == nil || l.stop || l.state.requests.Load() == 0 && l.core.Quiet() {
+	if d == nil || l.end.stop || l.state.requests.Load() == 0 && l.core.Quiet() {
 		return now
 	}
 	if d.Busy() {
@@ -42,7 +42,7 @@ func (l *loop) beginTurn(now time.Time) time.Time {
 // the newest tokens of the batch's answers: the end of its decode, or its start if the decode gave no tokens.
 func (l *loop) endTurn(from time.Time) {
 	if d := l.device; d != nil {
-		d.Pass(d.Claim(l.core.Scheduler().Outlook(), from, l.epoch, l.itlTarget))
+		d.Pass(d.Claim(l.core.Scheduler().Outlook(), from, l.epoch, l.model.itlTarget))
 	}
 }
 
@@ -67,7 +67,7 @@ func (l *loop) noteTurn(plan *sched.Plan, now time.Time) {
 
 // takeSeat gives the loop its place in the table of leases, for the devices that its engine computes on.
 func (l *loop) takeSeat(t *lease.Table, at lease.Seat) {
-	l.device = seat.Take(t, at, l.caps.Devices, l.m)
+	l.device = seat.Take(t, at, l.model.caps.Devices, l.m)
 }
 
 // DeviceName is seat.DeviceName for the front.

@@ -30,7 +30,7 @@ func TestClaimAfterAStepThatGaveNothing(t *testing.T) {
 	h := r.hold()
 	t.Cleanup(func() { h.release(); r.stop() }) // before the table ends
 	h.loop.takeSeat(table, seats[0])
-	other := table.Lease(seats[1], h.loop.caps.Devices)
+	other := table.Lease(seats[1], h.loop.model.caps.Devices)
 	c := r.dial()
 	r.begin(c, func(q *wire.Request) { q.ID, q.Messages, q.Prompt = "answer", nil, "endless" })
 	h.arrived(1)

@@ -18,20 +18,16 @@ func (l *loop) echoPrompt(r *request, s *sched.Slice, at int) {
 			continue
 		}
 		t := wire.Token{TokenID: r.Tokens[next], HasLogprob: true}
-		logprob, top := l.scratch.Logprobs(l.eng.Logits(at+i), t.TokenID, r.echo)
-		t.Logprob, l.top = logprob, l.top[:0]
-		for _, p := range top {
-			l.top = append(l.top, wire.TokenLogprob{Token: p.Token, Text: l.vocab.Piece(p.Token), Logprob: p.Logprob})
-		}
-		t.Top = l.top
+		logprob, top := l.reused.scratch.Logprobs(l.eng.Logits(at+i), t.TokenID, r.echo)
+		t.Logprob, t.Top = logprob, l.withTexts(top)
 		l.sendPromptToken(r, &t)
 	}
 }
 
 func (l *loop) sendPromptToken(r *request, t *wire.Token) {
-	t.Phase, t.Text = wire.InPrompt, l.vocab.Piece(t.TokenID)
-	if l.vocab.IsControl(t.TokenID) {
-		t.Text = []byte(l.vocab.Text(t.TokenID))
+	t.Phase, t.Text = wire.InPrompt, l.model.vocab.Piece(t.TokenID)
+	if l.model.vocab.IsControl(t.TokenID) {
+		t.Text = []byte(l.model.vocab.Text(t.TokenID))
 	}
 	r.echoed++
 	l.sendTokenEvent(r, t)

@@ -59,7 +59,7 @@ func (r *request) client() *request {
 func (l *loop) arriveEmbed(r *request, now time.Time) {
 	l.requests[r.ID] = r
 	l.state.requests.Add(1)
-	l.embeds = append(l.embeds, r)
+	l.embed.embeds = append(l.embed.embeds, r)
 	l.m.Embeddings.Inc()
 	if r.life.cancelled() {
 		l.cancelEmbed(r, now)
@@ -68,19 +68,19 @@ func (l *loop) arriveEmbed(r *request, now time.Time) {
 
 // feed hands texts to the core: one of each request for embeddings, and more while few parts run. Requests take turns.
 func (l *loop) feed(now time.Time) {
-	for more := len(l.embeds) > 0; more; {
+	for more := len(l.embed.embeds) > 0; more; {
 		more = false
-		for i := range l.embeds {
-			r := l.embeds[(l.embedTurn+i)%len(l.embeds)]
+		for i := range l.embed.embeds {
+			r := l.embed.embeds[(l.embed.embedTurn+i)%len(l.embed.embeds)]
 			e := r.embed
 			if e.over || e.blocked > 0 || e.next == len(e.texts) || e.open > 0 &&
-				(l.parts >= l.maxParts || l.core.Live() >= l.cfg.Parallel) {
+				(l.embed.parts >= l.embed.maxParts || l.core.Live() >= l.cfg.Parallel) {
 				continue
 			}
 			l.arrivePart(r, now)
 			more = true
 		}
-		l.embedTurn++
+		l.embed.embedTurn++
 	}
 }
 
@@ -89,15 +89,15 @@ func (l *loop) arrivePart(r *request, now time.Time) {
 	e := r.embed
 	t := &e.texts[e.next]
 	p := &request{conn: r.conn, wireID: r.wireID, wishes: wishes{stream: true}, arrived: now,
-		part: &part{of: r, index: e.next, pooler: l.embedder.Pooler(e.w)}}
+		part: &part{of: r, index: e.next, pooler: l.embed.embedder.Pooler(e.w)}}
 	p.Phases = r.Phases
 	e.next++
 	e.open++
-	l.parts++
+	l.embed.parts++
 	l.lastID++
 	p.ID, p.Data, p.Arrived, p.Tokens = l.lastID, p, l.instant(now), t.Tokens
 	p.Spec = &core.Spec{Kind: core.Embed, Spec: sched.Spec{Owner: r.Owner, Class: r.Class, Prompt: len(t.Tokens),
-		MaxTokens: 1, Whole: l.encoder, EveryRow: l.encoder || l.embedder.EveryRow(e.w)}}
+		MaxTokens: 1, Whole: l.embed.encoder, EveryRow: l.embed.encoder || l.embed.embedder.EveryRow(e.w)}}
 	l.requests[p.ID] = p
 	l.handle(core.Input{Kind: core.Arrive, Request: &p.Request}, now)
 }
@@ -119,13 +119,13 @@ func (l *loop) embedRows(p *request, s *sched.Slice, from int, now time.Time) {
 		first = s.Row
 	}
 	for i := first; i < from+s.N; i++ {
-		row := l.hidden.Embedding(i)
+		row := l.embed.hidden.Embedding(i)
 		switch at := s.Start + i - from; {
 		case p.part.pooler != nil:
 			p.part.pooler.Add(row)
 		case at >= p.part.sent:
 			p.part.sent = at + 1
-			if !l.sendEmbedding(p, at, append(l.vector[:0], row...), wire.NormalizeNone) {
+			if !l.sendEmbedding(p, at, append(l.embed.vector[:0], row...), wire.NormalizeNone) {
 				return
 			}
 		}
@@ -133,7 +133,7 @@ func (l *loop) embedRows(p *request, s *sched.Slice, from int, now time.Time) {
 	if s.Row < 0 {
 		return
 	}
-	if p.part.pooler != nil && !l.sendEmbedding(p, -1, p.part.pooler.AppendTo(l.vector[:0]),
+	if p.part.pooler != nil && !l.sendEmbedding(p, -1, p.part.pooler.AppendTo(l.embed.vector[:0]),
 		p.part.of.embed.w.Normalize) {
 		return
 	}
@@ -144,7 +144,7 @@ func (l *loop) embedRows(p *request, s *sched.Slice, from int, now time.Time) {
 // sendEmbedding sends an embedding of p: of its row-th token, or with -1 of all of it. It reports whether that could be
 // done; otherwise p's request has failed.
 func (l *loop) sendEmbedding(p *request, row int, v []float32, norm int) bool {
-	l.vector = v
+	l.embed.vector = v
 	w := p.part.of.embed.w
 	if w.Dimensions > 0 {
 		v = v[:w.Dimensions]
@@ -159,10 +159,10 @@ func (l *loop) sendEmbedding(p *request, row int, v []float32, norm int) bool {
 	}
 	pooling.Normalize(v, norm)
 	t := &p.part.of.embed.texts[p.part.index]
-	l.event.Kind, l.event.ID = wire.EventEmbedding, p.wireID
-	l.event.Embedding = wire.Embedding{ID: p.wireID, Index: p.part.index, Row: row, Values: v, Tokens: len(t.Tokens),
-		Truncated: t.Cut, Base64: w.Base64}
-	l.send(p, &l.event)
+	l.reused.event.Kind, l.reused.event.ID = wire.EventEmbedding, p.wireID
+	l.reused.event.Embedding = wire.Embedding{ID: p.wireID, Index: p.part.index, Row: row, Values: v,
+		Tokens: len(t.Tokens), Truncated: t.Cut, Base64: w.Base64}
+	l.send(p, &l.reused.event)
 	return true
 }
 
@@ -196,7 +196,7 @@ func (l *loop) forgetPart(p *request) {
 	delete(l.requests, p.ID)
 	r := p.part.of
 	r.embed.open--
-	l.parts--
+	l.embed.parts--
 	l.endEmbed(r, time.Now())
 }
 
@@ -206,7 +206,7 @@ func (l *loop) endEmbed(r *request, now time.Time) {
 	if r.life.over() || e.open > 0 || !e.over && e.next < len(e.texts) {
 		return
 	}
-	l.embeds = slices.DeleteFunc(l.embeds, func(o *request) bool { return o == r })
+	l.embed.embeds = slices.DeleteFunc(l.embed.embeds, func(o *request) bool { return o == r })
 	switch {
 	case e.failure != nil:
 		l.failRequest(r, *e.failure)
@@ -247,7 +247,7 @@ func (l *loop) partEnded(p *request, end *core.End) {
 		switch {
 		case end.Kind == core.Failed:
 			e.Code = wire.RuntimeDecode
-		case l.draining:
+		case l.end.draining:
 			e.Code = wire.ShuttingDown
 		}
 		l.failEmbed(p.part.of, &e)
@@ -261,13 +261,13 @@ func (l *loop) abandonParts() {
 		if p.part != nil {
 			delete(l.requests, id)
 			p.part.of.embed.open--
-			l.parts--
+			l.embed.parts--
 			if p.pending.Len() > 0 {
 				l.stalled--
 			}
 		}
 	}
-	l.embeds = nil
+	l.embed.embeds = nil
 }
 
 // whyEmbed returns the scheduler's request whose decisions stand for r, a request for embeddings, in a why report, and

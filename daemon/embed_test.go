@@ -336,7 +336,7 @@ func TestEmbedCancel(t *testing.T) {
 		}
 		h.arrived(1)
 		h.steps("texts have begun",
-			func() bool { return len(h.loop.embeds) > 0 && h.loop.embeds[0].embed.next >= after })
+			func() bool { return len(h.loop.embed.embeds) > 0 && h.loop.embed.embeds[0].embed.next >= after })
 		if err := c.Cancel(context.Background(), st.ID()); err != nil {
 			t.Fatal(err)
 		}
@@ -392,16 +392,16 @@ func TestEmbedShare(t *testing.T) {
 	h := r.hold()
 	flood.Embed(e)
 	h.arrived(1)
-	h.steps("texts run", func() bool { return h.loop.parts > 0 })
+	h.steps("texts run", func() bool { return h.loop.embed.parts > 0 })
 	h.step()
-	if n := h.loop.parts; n > 5 {
+	if n := h.loop.embed.parts; n > 5 {
 		t.Errorf("%d texts run at once, with 8 sequences", n)
 	}
 	other := r.as(8)
 	other.send("one", func(q *wire.Request) { q.MaxTokens = 5 })
 	h.arrived(1)
 	begun := func() (n int) {
-		for _, q := range h.loop.embeds {
+		for _, q := range h.loop.embed.embeds {
 			n = q.embed.next
 		}
 		return n
@@ -464,7 +464,7 @@ func TestEmbedStop(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.arrived(1)
-	h.steps("texts run", func() bool { return h.loop.parts > 0 })
+	h.steps("texts run", func() bool { return h.loop.embed.parts > 0 })
 	ended := make(chan error, 1)
 	go func() { ended <- r.stop() }()
 	h.release()

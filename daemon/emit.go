@@ -51,21 +51,26 @@ func (l *loop) emit(r *request, c *sampler.Choice, said *core.Said) {
 func (l *loop) sendToken(r *request, c *sampler.Choice, phase wire.Phase, text []byte) {
 	ev := wire.Token{Text: text, TokenID: c.Token, Phase: phase}
 	if r.logprobs {
-		ev.HasLogprob, ev.Logprob = true, c.Logprob
-		l.top = l.top[:0]
-		for _, t := range c.Top {
-			l.top = append(l.top, wire.TokenLogprob{Token: t.Token, Text: l.vocab.Piece(t.Token), Logprob: t.Logprob})
-		}
-		ev.Top = l.top
+		ev.HasLogprob, ev.Logprob, ev.Top = true, c.Logprob, l.withTexts(c.Top)
 	}
 	l.sendTokenEvent(r, &ev)
 }
 
+// withTexts returns probable tokens as an event has them, valid until the next call.
+func (l *loop) withTexts(of []sampler.TokenLogprob) []wire.TokenLogprob {
+	top := l.reused.top[:0]
+	for _, t := range of {
+		top = append(top, wire.TokenLogprob{Token: t.Token, Text: l.model.vocab.Piece(t.Token), Logprob: t.Logprob})
+	}
+	l.reused.top = top
+	return top
+}
+
 // sendTokenEvent sends t as r's.
 func (l *loop) sendTokenEvent(r *request, t *wire.Token) {
-	l.event.Kind, l.event.ID, l.event.Token = wire.EventToken, r.wireID, *t
-	l.event.Token.ID = r.wireID
-	l.send(r, &l.event)
+	l.reused.event.Kind, l.reused.event.ID, l.reused.event.Token = wire.EventToken, r.wireID, *t
+	l.reused.event.Token.ID = r.wireID
+	l.send(r, &l.reused.event)
 }
 
 // endRequest finalises r with an eos.
@@ -128,8 +133,8 @@ func (l *loop) forget(r *request) {
 		return
 	}
 	delete(l.requests, r.ID)
-	l.draft.Drop(&r.states)
-	l.tracked.Reap(uint64(r.ID))
+	l.model.draft.Drop(&r.states)
+	l.journal.tracked.Reap(uint64(r.ID))
 	l.finalised(r)
 }
 
@@ -159,18 +164,18 @@ func (l *loop) send(r *request, ev *wire.Event) {
 
 // markFlush marks c to be flushed at the end of the step.
 func (l *loop) markFlush(c ipc.Client) {
-	if n := len(l.flush); n > 0 && l.flush[n-1] == c {
+	if n := len(l.reused.flush); n > 0 && l.reused.flush[n-1] == c {
 		return
 	}
-	l.flush = append(l.flush, c)
+	l.reused.flush = append(l.reused.flush, c)
 }
 
 func (l *loop) flushAll() {
-	for i, c := range l.flush {
+	for i, c := range l.reused.flush {
 		c.Flush()
-		l.flush[i] = nil
+		l.reused.flush[i] = nil
 	}
-	l.flush = l.flush[:0]
+	l.reused.flush = l.reused.flush[:0]
 }
 
 // resume sends the events that waited for room on c and resumes its requests.
@@ -210,10 +215,10 @@ func (l *loop) sendPending(r *request) bool {
 // sweepStalled closes the connections of clients that have read nothing for Config.StallTimeout.
 func (l *loop) sweepStalled(now time.Time) {
 	l.sweepTracked(now)
-	if l.stalled == 0 || l.cfg.StallTimeout == 0 || now.Sub(l.lastSweep) < time.Second {
+	if l.stalled == 0 || l.cfg.StallTimeout == 0 || now.Sub(l.chores.lastSweep) < time.Second {
 		return
 	}
-	l.lastSweep = now
+	l.chores.lastSweep = now
 	for _, r := range l.requests {
 		if r.pending.Len() > 0 && now.Sub(r.pausedAt) > l.cfg.StallTimeout {
 			l.log.Warn("the client reads nothing: closing its connection", "session", r.conn.ID(), "request", r.wireID,
@@ -239,17 +244,17 @@ func (l *loop) reportProgress(r *request, now time.Time) {
 	if r.Computed() == 0 {
 		p.Position = l.core.Scheduler().Position(r.ID)
 	}
-	l.event.Kind, l.event.ID, l.event.Progress = wire.EventProgress, r.wireID, p
-	l.send(r, &l.event)
+	l.reused.event.Kind, l.reused.event.ID, l.reused.event.Progress = wire.EventProgress, r.wireID, p
+	l.send(r, &l.reused.event)
 }
 
 // reportQueued sends waiting requests their place in the queue.
 func (l *loop) reportQueued(now time.Time) {
 	if st := l.core.Scheduler().Stats(); st.QueuedInteractive+st.QueuedBackground == 0 ||
-		now.Sub(l.lastQueued) < progressEvery {
+		now.Sub(l.chores.lastQueued) < progressEvery {
 		return
 	}
-	l.lastQueued = now
+	l.chores.lastQueued = now
 	for _, r := range l.requests {
 		if r.progress && !r.life.over() && r.Computed() == 0 && now.Sub(r.arrived) > progressEvery {
 			l.reportProgress(r, now)
@@ -280,13 +285,13 @@ func (l *loop) shutdown(now time.Time) {
 	// Unfinished conversations are stored too, as far as they were computed.
 	l.carryOut(l.core.Shutdown(l.instant(now)).Ops)
 	stopBy := time.Now().Add(l.cfg.ShutdownTimeout)
-	if ns := l.stopBy.Load(); ns != 0 {
+	if ns := l.end.stopBy.Load(); ns != 0 {
 		stopBy = time.Unix(0, ns)
 	}
 	l.stores.Close(stopBy)
-	opening.CloseTelemetry(l.tel, stopBy, l.log)
+	opening.CloseTelemetry(l.journal.tel, stopBy, l.log)
 	l.saved.Save(l.core.Scheduler().Cost, now, true)
-	for s := range l.caps.MaxSequences {
+	for s := range l.model.caps.MaxSequences {
 		l.eng.SeqRemove(runtime.Seq(s), 0, -1)
 	}
 	l.publish()

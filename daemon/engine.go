@@ -36,9 +36,9 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// engine is the connection of an engine process to its front, which passes it client connections, API keys and model
-// names. A nil engine is a process without a front.
-type engine struct {
+// frontLink is the connection of an engine process to its front, which passes it client connections, API keys and model
+// names. It is nil in a process without a front.
+type frontLink struct {
 	start EngineStart
 	link  *ipc.Link // set by attach, before the poller runs
 	keys  passedKeys
@@ -74,70 +74,70 @@ func RunEngine(ctx context.Context, stderr io.Writer, open Opener, withLog func(
 		return errors.Join(fmt.Errorf("%s is started by uma-serve itself, with the connection to its front as "+
 			"descriptor %d", EngineArg, EngineLinkFD), err)
 	}
-	e := &engine{}
-	e.kept = KeepDefault
-	if err := json.Unmarshal(m.Body, &e.start); err != nil {
+	f := &frontLink{}
+	f.kept = KeepDefault
+	if err := json.Unmarshal(m.Body, &f.start); err != nil {
 		return fmt.Errorf("read what the front asks for: %w", err)
 	}
-	cfg, err := config.Decode(e.start.Config, e.start.Sources)
+	cfg, err := config.Decode(f.start.Config, f.start.Sources)
 	if err != nil {
 		return err
 	}
-	e.names.Store(&e.start.Names)
-	if e.start.Keys != nil {
-		keys, err := apikeys.ParseDigests(e.start.Keys)
+	f.names.Store(&f.start.Names)
+	if f.start.Keys != nil {
+		keys, err := apikeys.ParseDigests(f.start.Keys)
 		if err != nil {
 			return fmt.Errorf("read the front's API keys: %w", err)
 		}
-		e.keys.p.Store(keys)
+		f.keys.p.Store(keys)
 	}
 	table, err := connstate.Open(os.NewFile(EngineTableFD, "connections"))
 	if err != nil {
 		return err
 	}
-	if e.start.Seat != nil {
-		if e.leases, err = lease.Open(os.NewFile(EngineLeaseFD, "leases")); err != nil {
+	if f.start.Seat != nil {
+		if f.leases, err = lease.Open(os.NewFile(EngineLeaseFD, "leases")); err != nil {
 			return err
 		}
 	}
 	lines, log := cfg.Logger(stderr)
-	e.drain = func() { lines.Close(lastWords) }
-	defer e.drain()
-	log = log.With("model", e.start.Model)
+	f.drain = func() { lines.Close(lastWords) }
+	defer f.drain()
+	log = log.With("model", f.start.Model)
 	slog.SetDefault(log)
 	withLog(log)
 	opening.PreferAsVictim(log)
 	opening.WithoutCore(log)
 	opening.SlackMonitor(log) // before the sandbox
 
-	s, err := newServer(cfg, log, parts{engine: e})
+	s, err := newServer(cfg, log, f, parts{})
 	if err == nil {
-		err = e.attach(s, table)
+		err = f.attach(s, table)
 	}
-	if err == nil && e.start.Sandbox {
-		held, serr := sandbox.Enter(e.policy(cfg))
-		e.box, err = &reports.InfoSandbox{Landlock: held.Landlock, Seccomp: held.Seccomp, NoNewPrivs: held.NoNewPrivs,
+	if err == nil && f.start.Sandbox {
+		held, serr := sandbox.Enter(f.policy(cfg))
+		f.box, err = &reports.InfoSandbox{Landlock: held.Landlock, Seccomp: held.Seccomp, NoNewPrivs: held.NoNewPrivs,
 			Missing: held.Missing}, serr
-		if err == nil && len(e.box.Missing) > 0 {
+		if err == nil && len(f.box.Missing) > 0 {
 			log.Warn("the engine process is not confined as far as it could be", "missing",
-				strings.Join(e.box.Missing, "; "))
+				strings.Join(f.box.Missing, "; "))
 		}
 	}
 	if err != nil {
 		return ipc.WriteLinkMessage(EngineLinkFD, LinkStatus,
 			mustJSON(EngineStatus{State: EngineFailed, Error: clierr.Text(err)}))
 	}
-	if err = s.Serve(ctx, open); e.refused {
+	if err = s.Serve(ctx, open); f.refused {
 		return nil
 	}
 	return err
 }
 
 // failed tells the front that the model cannot be loaded.
-func (e *engine) failed(err error) {
-	if e != nil {
-		e.refused = true
-		e.tell(EngineStatus{State: EngineFailed, Error: clierr.Text(err)})
+func (f *frontLink) failed(err error) {
+	if f != nil {
+		f.refused = true
+		f.tell(EngineStatus{State: EngineFailed, Error: clierr.Text(err)})
 	}
 }
 
@@ -145,9 +145,9 @@ func (e *engine) failed(err error) {
 const lastWords = time.Second
 
 // policy returns the sandbox policy of an engine process with this configuration, with the front as supervisor.
-func (e *engine) policy(cfg *config.Config) sandbox.Policy {
+func (f *frontLink) policy(cfg *config.Config) sandbox.Policy {
 	p := opening.Policy(cfg)
-	p.Supervise = func(fd int) error { return e.link.Send(LinkSupervise, 0, fd) }
+	p.Supervise = func(fd int) error { return f.link.Send(LinkSupervise, 0, fd) }
 	return p
 }
 
@@ -155,24 +155,24 @@ func (e *engine) policy(cfg *config.Config) sandbox.Policy {
 func SandboxPolicy(c *config.Config) sandbox.Policy { return opening.Policy(c) }
 
 // passed returns the values of the front that stand for sockets.
-func (e *engine) passed(s *Server) *entry.Passed {
-	p := &entry.Passed{Limit: func(c *ipc.Config) { e.limit(c, s) }, Addresses: entry.Addresses{Socket: e.start.Socket,
-		Listen: e.start.Listen, Listeners: e.start.Listeners}}
-	if e.start.Keys != nil {
-		p.Keys = &e.keys
+func (f *frontLink) passed(s *Server) *entry.Passed {
+	p := &entry.Passed{Limit: func(c *ipc.Config) { f.limit(c, s) }, Addresses: entry.Addresses{Socket: f.start.Socket,
+		Listen: f.start.Listen, Listeners: f.start.Listeners}}
+	if f.start.Keys != nil {
+		p.Keys = &f.keys
 	}
 	return p
 }
 
 // limit adapts the poller's limits: the front has counted connections and refused users.
-func (e *engine) limit(c *ipc.Config, s *Server) {
+func (f *frontLink) limit(c *ipc.Config, s *Server) {
 	c.MaxSessions, c.MaxUID = math.MaxInt32, 0
-	c.Elsewhere = func(f *wire.Frame) bool {
-		switch f.Kind {
+	c.Elsewhere = func(frame *wire.Frame) bool {
+		switch frame.Kind {
 		case wire.KindRequest:
-			return !e.mine(f.Request.Model)
+			return !f.mine(frame.Request.Model)
 		case wire.KindEmbed:
-			return !e.mine(f.Embed.Model)
+			return !f.mine(frame.Embed.Model)
 		}
 		return true
 	}
@@ -180,16 +180,16 @@ func (e *engine) limit(c *ipc.Config, s *Server) {
 }
 
 // attach connects s to the front.
-func (e *engine) attach(s *Server, table *connstate.Table) (err error) {
-	e.table = table
-	e.link, err = s.poller.AddLink(EngineLinkFD, table, func(m ipc.LinkMessage) { e.hear(s, m) }, func(err error) {
+func (f *frontLink) attach(s *Server, table *connstate.Table) (err error) {
+	f.table = table
+	f.link, err = s.poller.AddLink(EngineLinkFD, table, func(m ipc.LinkMessage) { f.hear(s, m) }, func(err error) {
 		if errors.Is(err, io.ErrClosedPipe) {
 			return // by this process, which ends
 		}
 		s.log.Warn("the front has ended; so does this engine process", "error", err)
 		s.stop()
 		s.stop()
-		time.AfterFunc(stuckGrace, func() { e.exit(exitOrphan) })
+		time.AfterFunc(stuckGrace, func() { f.exit(exitOrphan) })
 	})
 	return err
 }
@@ -200,15 +200,15 @@ const (
 	exitOrphan  = 71
 )
 
-func (e *engine) exit(status int) {
-	e.drain()
+func (f *frontLink) exit(status int) {
+	f.drain()
 	os.Exit(status)
 }
 
 // hear handles a message of the front, on the poller's goroutine.
-func (e *engine) hear(s *Server, m ipc.LinkMessage) {
+func (f *frontLink) hear(s *Server, m ipc.LinkMessage) {
 	if m.Kind == LinkAdapter {
-		e.hearAdapter(s, m)
+		f.hearAdapter(s, m)
 		return
 	}
 	if m.FD >= 0 {
@@ -219,7 +219,7 @@ func (e *engine) hear(s *Server, m ipc.LinkMessage) {
 		s.stop()
 	case LinkUnload:
 		why := string(m.Body)
-		e.why.Store(&why)
+		f.why.Store(&why)
 		s.log.Debug("unloading: connections go back to the front", "why", why)
 		s.live.End()
 		s.poller.ReturnIdle()
@@ -228,15 +228,15 @@ func (e *engine) hear(s *Server, m ipc.LinkMessage) {
 		if err := json.Unmarshal(m.Body, &names); err != nil {
 			s.log.Error("names of the front", "error", err)
 		} else {
-			e.names.Store(&names)
+			f.names.Store(&names)
 		}
 	case LinkHostTier:
-		e.hearHostTier(s, m.Body)
+		f.hearHostTier(s, m.Body)
 	case LinkKeys:
 		if keys, err := apikeys.ParseDigests(m.Body); err != nil {
 			s.log.Error("API keys of the front", "error", err)
 		} else {
-			e.keys.p.Store(keys)
+			f.keys.p.Store(keys)
 		}
 	}
 }
@@ -250,9 +250,9 @@ func (s *Server) stop() {
 }
 
 // unloading returns the reason for which the front has asked for an unload; "" if it has not.
-func (e *engine) unloading() string {
-	if e != nil {
-		if why := e.why.Load(); why != nil {
+func (f *frontLink) unloading() string {
+	if f != nil {
+		if why := f.why.Load(); why != nil {
 			return *why
 		}
 	}
@@ -260,22 +260,22 @@ func (e *engine) unloading() string {
 }
 
 // mine reports whether a request that names a model is for this process.
-func (e *engine) mine(name string) bool {
+func (f *frontLink) mine(name string) bool {
 	switch {
-	case e.start.Any:
+	case f.start.Any:
 		return true
 	case name == "":
-		return e.start.Default
+		return f.start.Default
 	}
-	return slices.ContainsFunc(*e.names.Load(), func(n string) bool { return strings.EqualFold(n, name) })
+	return slices.ContainsFunc(*f.names.Load(), func(n string) bool { return strings.EqualFold(n, name) })
 }
 
 // elsewhere reports whether an HTTP request is for another process: another model's, or one that the front answers. The
 // first request of a connection is not, as the front has decided.
 func (s *Server) elsewhere(r *http.Request, body []byte) bool {
-	e := s.parts.engine
+	f := s.front
 	switch {
-	case e == nil:
+	case f == nil:
 		return false
 	case ipc.FromFront(r.Context()) && documents.Asks(r, body): // the front may have seen the body's beginning only
 		return true
@@ -288,11 +288,11 @@ func (s *Server) elsewhere(r *http.Request, body []byte) bool {
 	if httpd.FrontServes(r.Method, r.URL) {
 		return true
 	}
-	if e.start.Turns && r.Header.Get(setup.TurnHeader) == "" && setup.Asks(r, body) {
+	if f.start.Turns && r.Header.Get(setup.TurnHeader) == "" && setup.Asks(r, body) {
 		return true
 	}
 	name, _, _ := httpd.ModelOf(r.URL, body)
-	if !e.mine(name) {
+	if !f.mine(name) {
 		return true
 	}
 	s.keepAlive(r, body)
@@ -300,24 +300,24 @@ func (s *Server) elsewhere(r *http.Request, body []byte) bool {
 }
 
 // tell sends the front a status.
-func (e *engine) tell(st EngineStatus) {
-	if e == nil {
+func (f *frontLink) tell(st EngineStatus) {
+	if f == nil {
 		return
 	}
-	if err := e.link.Send(LinkStatus, 0, -1, mustJSON(st)); err != nil {
+	if err := f.link.Send(LinkStatus, 0, -1, mustJSON(st)); err != nil {
 		slog.Debug("a status for the front is lost", "error", err)
 	}
 }
 
 // counted tells the front what the process has counted, for it ends.
-func (e *engine) counted(m *metrics.Metrics) {
-	if e == nil {
+func (f *frontLink) counted(m *metrics.Metrics) {
+	if f == nil {
 		return
 	}
 	w := new(httpd.Kept)
 	m.PrometheusHandler().ServeHTTP(w, &http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/metrics"},
 		Header: http.Header{}})
-	if err := e.link.Send(LinkMetrics, 0, -1, w.Body); err != nil {
+	if err := f.link.Send(LinkMetrics, 0, -1, w.Body); err != nil {
 		slog.Debug("the last metrics for the front are lost", "error", err)
 	}
 }
@@ -326,24 +326,24 @@ func (e *engine) counted(m *metrics.Metrics) {
 const tellEvery = 100 * time.Millisecond
 
 // loading tells the front how much of the model is read.
-func (e *engine) loading(fraction float32) {
-	if e == nil {
+func (f *frontLink) loading(fraction float32) {
+	if f == nil {
 		return
 	}
 	now := time.Now().UnixNano()
-	if last := e.told.Load(); now-last >= int64(tellEvery) && e.told.CompareAndSwap(last, now) {
-		e.tell(EngineStatus{State: EngineLoading, Progress: float64(fraction)})
+	if last := f.told.Load(); now-last >= int64(tellEvery) && f.told.CompareAndSwap(last, now) {
+		f.tell(EngineStatus{State: EngineLoading, Progress: float64(fraction)})
 	}
 }
 
 // ready tells the front that requests are answered, and when no step ends, which after opening.StepTimeout ends the
 // process.
-func (e *engine) ready(s *Server, l *loop) (stop func()) {
+func (f *frontLink) ready(s *Server, l *loop) (stop func()) {
 	m := s.model.Load()
 	st := EngineStatus{State: EngineReady, Progress: 1, Name: m.Info.Name, Context: m.Caps.ContextTokens,
-		GPU: m.Caps.Device != runtime.DeviceCPU, Memory: s.memory(), Sandbox: e.box,
+		GPU: m.Caps.Device != runtime.DeviceCPU, Memory: s.memory(), Sandbox: f.box,
 		Devices: opening.OnDevices(s.cfg.Backends.Devices, m.Caps.Placed, s.draft.Placed())}
-	e.tell(st)
+	f.tell(st)
 	limit, timeout := stallAfter, opening.StepTimeout(s.cfg.StepTimeout, m.Caps.Device)
 	if timeout > 0 {
 		limit = min(limit, timeout/2) // so that health says it before the process ends
@@ -355,12 +355,12 @@ func (e *engine) ready(s *Server, l *loop) (stop func()) {
 		}
 		if !since.Equal(st.Stalled) {
 			st.Stalled = since
-			e.tell(st)
+			f.tell(st)
 		}
 		if stalled && timeout > 0 && now.Sub(since) > timeout {
 			s.log.Error("a decode step does not end: the engine process ends itself, and is started again",
 				"since", since.UTC().Format(time.RFC3339), "step_timeout", timeout)
-			e.exit(exitStalled)
+			f.exit(exitStalled)
 		}
 	})
 }

@@ -18,13 +18,13 @@ func (s *Server) watchHostTier(l *loop, done <-chan struct{}) {
 	if l.stores.Cap() == 0 {
 		return
 	}
-	e := s.parts.engine
-	if e != nil {
-		e.resizeHostTier(l) // the cap may have been sent while the model was read
+	f := s.front
+	if f != nil {
+		f.resizeHostTier(l) // the cap may have been sent while the model was read
 	}
 	look := l.stores.GiveBack(s.parts.memory)
-	if e != nil {
-		look = func() { e.table.SetHostTier(l.stores.Held()) }
+	if f != nil {
+		look = func() { f.table.SetHostTier(l.stores.Held()) }
 	}
 	t := time.NewTicker(lookEvery)
 	defer t.Stop()
@@ -42,23 +42,23 @@ func (s *Server) watchHostTier(l *loop, done <-chan struct{}) {
 func HostTierMessage(bytes int64) []byte { return strconv.AppendInt(nil, bytes, 10) }
 
 // hearHostTier takes the cap of the host tier that the front has sent.
-func (e *engine) hearHostTier(s *Server, body []byte) {
+func (f *frontLink) hearHostTier(s *Server, body []byte) {
 	var n int64
 	if err := json.Unmarshal(body, &n); err != nil || n < 0 {
 		s.log.Error("the host tier's size, of the front", "error", err, "bytes", n)
 		return
 	}
-	e.hostTier.Store(n)
+	f.hostTier.Store(n)
 	if l := s.loop.Load(); l != nil {
-		go e.resizeHostTier(l) // unmapping takes time
+		go f.resizeHostTier(l) // unmapping takes time
 	}
 }
 
 // resizeHostTier sets the cap that the front has sent last, if it has sent one: whichever of several calls comes last.
-func (e *engine) resizeHostTier(l *loop) {
-	e.resizing.Lock()
-	defer e.resizing.Unlock()
-	if n := e.hostTier.Load(); n > 0 {
+func (f *frontLink) resizeHostTier(l *loop) {
+	f.resizing.Lock()
+	defer f.resizing.Unlock()
+	if n := f.hostTier.Load(); n > 0 {
 		l.stores.Resize(n)
 	}
 }

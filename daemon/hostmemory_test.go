@@ -68,16 +68,16 @@ func TestHostTierTakesTheNewestCap(t *testing.T) {
 	r := serve(t, fake.Config{}, "-c", "8192", "--cache-ram", "64MiB")
 	waitfor.True(t, "the loop runs", func() bool { return r.loop.Load() != nil })
 	l := r.loop.Load()
-	e := &engine{}
+	f := &frontLink{}
 	for round := range 50 {
 		var last int64
 		for i := range int64(8) {
 			last = 1<<20*(i+1) + int64(round)
-			e.hearHostTier(r.Server, HostTierMessage(last))
+			f.hearHostTier(r.Server, HostTierMessage(last))
 		}
 		waitfor.True(t, "the newest cap is set", func() bool {
-			e.resizing.Lock() // those that wait come later, and set the same
-			defer e.resizing.Unlock()
+			f.resizing.Lock() // those that wait come later, and set the same
+			defer f.resizing.Unlock()
 			return l.stores.Cap() == last
 		})
 	}

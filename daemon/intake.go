@@ -112,7 +112,7 @@ func (s *Server) prepareAnswer(r *request, w *wire.Request, g *constrain.Grammar
 	m, l := s.model.Load(), s.loop.Load()
 	s.closeMessage(l, w, g)
 	held := prepare.Held{Bound: g.Bound(), Headed: g.Headed(), CallsOnly: g.CallsOnly()}
-	if bad := m.Answer(&r.Prepared, w, held, &l.scratch); bad != nil {
+	if bad := m.Answer(&r.Prepared, w, held, &l.reused.scratch); bad != nil {
 		return bad
 	}
 	r.setOptions(w)

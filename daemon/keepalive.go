@@ -19,7 +19,7 @@ const KeepDefault = math.MinInt64
 // keepAlive reads the keep_alive of a request for this process. It counts for the requests of root and of the server's
 // user, and with --allow-model-changes for those of everyone.
 func (s *Server) keepAlive(r *http.Request, body []byte) {
-	e := s.parts.engine
+	f := s.front
 	if !strings.HasPrefix(r.URL.Path, "/api/") || r.Method != http.MethodPost {
 		return
 	}
@@ -34,10 +34,10 @@ func (s *Server) keepAlive(r *http.Request, body []byte) {
 	case ok:
 		keep = int64(d)
 	}
-	e.keepMu.Lock() // messages leave in the order of the values
-	defer e.keepMu.Unlock()
-	if e.kept != keep {
-		e.kept = keep
-		_ = e.link.Send(LinkKeep, 0, -1, strconv.AppendInt(nil, keep, 10)) // fails when the front has ended
+	f.keepMu.Lock() // messages leave in the order of the values
+	defer f.keepMu.Unlock()
+	if f.kept != keep {
+		f.kept = keep
+		_ = f.link.Send(LinkKeep, 0, -1, strconv.AppendInt(nil, keep, 10)) // fails when the front has ended
 	}
 }

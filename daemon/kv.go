@@ -29,7 +29,7 @@ func (l *loop) carryOut(ops []core.Op) {
 				panic("daemon: the engine cannot shift positions, but reports CanShift: " + err.Error())
 			}
 		case core.DraftRemove:
-			l.draft.Remove(op)
+			l.model.draft.Remove(op)
 		default:
 			l.stores.CarryOut(op)
 		}

@@ -13,30 +13,30 @@ import (
 
 // reportEvents makes the events of l's model. Call stop when the loop has ended.
 func (s *Server) reportEvents(l *loop) (stop func()) {
-	if s.cfg.KVEvents == "" || s.cfg.NoPrefixCache || l.encoder {
+	if s.cfg.KVEvents == "" || s.cfg.NoPrefixCache || l.embed.encoder {
 		return func() {}
 	}
-	send := func(m *kvevents.Message) { s.events.Hub.Apply(l.info.Name, m) }
-	if e := s.parts.engine; e != nil {
+	send := func(m *kvevents.Message) { s.events.Hub.Apply(l.model.info.Name, m) }
+	if f := s.front; f != nil {
 		send = func(m *kvevents.Message) {
-			if err := e.link.Send(LinkKVEvents, 0, -1, kvevents.AppendMessage(nil, m)); err != nil {
+			if err := f.link.Send(LinkKVEvents, 0, -1, kvevents.AppendMessage(nil, m)); err != nil {
 				slog.Debug("KV events for the front are lost", "error", err)
 			}
 		}
 	}
-	l.events = kvevents.NewReporter(send, l.stores.HeldParts())
+	l.journal.events = kvevents.NewReporter(send, l.stores.HeldParts())
 	done, ended := make(chan struct{}), make(chan struct{})
-	go func() { l.events.Run(done); close(ended) }()
+	go func() { l.journal.events.Run(done); close(ended) }()
 	return func() { close(done); <-ended }
 }
 
 // scanEvents compares the pool with what it held, if it has changed and, unless the loop sleeps now, the newest scan is
 // old enough.
 func (l *loop) scanEvents(now time.Time, sleeps bool) {
-	if l.events == nil || !l.events.Due(now, l.core.Tree().Generation(), sleeps) {
+	if l.journal.events == nil || !l.journal.events.Due(now, l.core.Tree().Generation(), sleeps) {
 		return
 	}
-	l.events.Scan(func(sequence func(slot, owner uint64, ns uint64, tokens []int32)) {
+	l.journal.events.Scan(func(sequence func(slot, owner uint64, ns uint64, tokens []int32)) {
 		l.core.Tree().EachResident(func(r kvsnap.Resident) { sequence(uint64(r.Seq), r.Made, r.NS, r.Tokens) })
 	})
 }

@@ -58,8 +58,8 @@ func (r *running) settled() {
 		if err := l.core.Tree().Check(); err != nil {
 			r.t.Error(err)
 		}
-		if used, c := r.engine.Used(), l.core.Tree().Cells(); used != l.caps.ContextTokens-c.Free {
-			r.t.Errorf("the engine holds %d cells, the tree %d", used, l.caps.ContextTokens-c.Free)
+		if used, c := r.engine.Used(), l.core.Tree().Cells(); used != l.model.caps.ContextTokens-c.Free {
+			r.t.Errorf("the engine holds %d cells, the tree %d", used, l.model.caps.ContextTokens-c.Free)
 		}
 	})
 }

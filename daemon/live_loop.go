@@ -16,11 +16,11 @@ import (
 
 // recordStep adds a step to the ring, if a view is open.
 func (l *loop) recordStep(plan *sched.Plan, took time.Duration, done time.Time) {
-	ring := l.live.Ring()
+	ring := l.journal.live.Ring()
 	if ring == nil {
 		return
 	}
-	think := min(l.tick.ThinkRows, plan.DecodeTokens)
+	think := min(l.reused.tick.ThinkRows, plan.DecodeTokens)
 	ring.Put(live.Step{
 		End: done.Sub(l.epoch), Took: took, Prompt: int32(plan.PrefillTokens), Think: int32(think),
 		Answer: int32(plan.DecodeTokens - think), Probe: int32(plan.ProbeTokens),
@@ -29,7 +29,7 @@ func (l *loop) recordStep(plan *sched.Plan, took time.Duration, done time.Time) 
 
 // fillSnapshot fills s. It allocates only when s has fewer entries than there are requests and prefixes.
 func (l *loop) fillSnapshot(s *live.Snapshot, now time.Time) {
-	s.At, s.Total, s.Free = now.Sub(l.epoch), l.cells, l.core.Tree().Cells().Free
+	s.At, s.Total, s.Free = now.Sub(l.epoch), l.model.cells, l.core.Tree().Cells().Free
 	waiting := reason.None
 	s.Streams = s.Streams[:0]
 	for _, r := range l.requests {
@@ -45,7 +45,7 @@ func (l *loop) fillSnapshot(s *live.Snapshot, now time.Time) {
 			Number: uint64(r.ID), WireID: r.wireID, Owner: r.Owner, Class: r.Class.String(),
 			State: r.stateName(state), Reason: why.String(),
 			Arrived: r.arrived.Sub(l.epoch), TTFT: r.at.Timings(r.arrived).TTFT,
-			Target: r.Next(l.itlTarget, r.Class == sched.Interactive, false), Prompt: r.Prompt,
+			Target: r.Next(l.model.itlTarget, r.Class == sched.Interactive, false), Prompt: r.Prompt,
 			Computed: r.Computed(), Cached: r.cached, Generated: r.Generated(), Think: r.Phases.ThinkTokens(),
 			Gaps: r.at.Gaps, Paused: r.paused,
 		})
@@ -80,7 +80,7 @@ func (s liveSource) Observe(state *reports.LiveState) (atMs float64) {
 			state.Status = "stalled"
 		}
 		st := s.metrics.Scheduler()
-		state.Guard, state.ITLTargetMs = metrics.GuardName(st.Guard), wire.Ms(l.itlTarget)
+		state.Guard, state.ITLTargetMs = metrics.GuardName(st.Guard), wire.Ms(l.model.itlTarget)
 		state.Cost = reports.CostModel{A: live.Round(st.Cost.A), B: live.Round(st.Cost.B), C: live.Round(st.Cost.C),
 			D: st.Cost.D, E: st.Cost.E, Error: live.Round(st.Cost.Error), Samples: st.Cost.Steps}
 		state.Load.Sessions = int(s.poller.Stats().Sessions.Load())

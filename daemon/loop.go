@@ -36,26 +36,28 @@ type loop struct {
 	// aside is held by the loop but while it decodes, waits for a device, or sleeps: then its state is whole, and a
 	// question that cannot wait for the end of a step reads it (Server.ask). Nothing else may lock it.
 	aside sync.Mutex
-	ending
+	end   ending
 
-	cfg *config.Config
-	log *slog.Logger
-	engineSide
-	core *core.Core
-	journal
-	mail   *mailbox.Mailbox[command]
-	saved  *calibration.Saved
-	cpu    processors.Processors
-	prefer func() error // asks for the loop's thread to run before others
-	masks  *constrain.Masks
-	device *seat.Seat // nil: no other engine process shares the devices
-	epoch  time.Time  // core.Instant 0, and the zero of meridian's clock
+	cfg     *config.Config
+	log     *slog.Logger
+	eng     runtime.Engine
+	m       *metrics.Metrics
+	model   engineSide
+	core    *core.Core
+	journal journal
+	mail    *mailbox.Mailbox[command]
+	saved   *calibration.Saved
+	cpu     processors.Processors
+	prefer  func() error // asks for the loop's thread to run before others
+	masks   *constrain.Masks
+	device  *seat.Seat // nil: no other engine process shares the devices
+	epoch   time.Time  // core.Instant 0, and the zero of meridian's clock
 
 	stores    *tiers.Stores
 	result    core.Result   // of the newest step
 	histories chan *request // ended chats: intake renders the prefix that their next turn will have
 
-	chores
+	chores chores
 
 	overlap overlap
 
@@ -63,12 +65,12 @@ type loop struct {
 	lastID   sched.ReqID
 	stalled  int // requests with pending output
 
-	embedWork
+	embed embedWork
 
 	// finalised is called once for each request, after its last event was sent or dropped.
 	finalised func(*request)
 
-	reused
+	reused reused
 
 	// state is read by health from any goroutine.
 	state loopState
@@ -78,21 +80,22 @@ func newLoop(cfg *config.Config, log *slog.Logger, eng runtime.Engine, m *metric
 	l := &loop{
 		cfg: cfg, log: log, mail: mailbox.New[command](), epoch: time.Now(), histories: make(chan *request, 64),
 		requests: map[sched.ReqID]*request{}, masks: constrain.NewMasks(eng.Vocab(), md.Tags.Headers(), m),
-		engineSide: engineSide{eng: eng, vocab: eng.Vocab(), caps: eng.Capabilities(), tags: md.Tags,
+		eng: eng, m: m,
+		model: engineSide{vocab: eng.Vocab(), caps: eng.Capabilities(), tags: md.Tags,
 			probe: meridian.ProberOf(eng), info: md.Info,
 			mixes: adapters.NewMixes(eng)},
 		journal: journal{debug: log.Enabled(context.Background(), slog.LevelDebug),
-			m: m, tracked: meridian.NewRegistry(), passes: account.NewPasses(eng, m)},
+			tracked: meridian.NewRegistry(), passes: account.NewPasses(eng, m)},
 		reused: reused{flush: make([]ipc.Client, 0, 64), timer: time.NewTimer(time.Hour)},
 	}
-	l.argmx, _ = eng.(runtime.RowScanner)
-	l.hidden, _ = eng.(runtime.Embedder)
-	if l.caps.Beside {
+	l.model.argmx, _ = eng.(runtime.RowScanner)
+	l.embed.hidden, _ = eng.(runtime.Embedder)
+	if l.model.caps.Beside {
 		l.overlap.sub, _ = eng.(runtime.Submitter)
 	}
-	l.embedder, l.encoder, l.maxParts = md.Embedder, md.Info.Encoder, cfg.Parallel
-	if !l.encoder {
-		l.maxParts = max(1, cfg.Parallel/2) // the other sequences are for answers
+	l.embed.embedder, l.embed.encoder, l.embed.maxParts = md.Embedder, md.Info.Encoder, cfg.Parallel
+	if !l.embed.encoder {
+		l.embed.maxParts = max(1, cfg.Parallel/2) // the other sequences are for answers
 	}
 	return l
 }
@@ -109,30 +112,30 @@ func (l *loop) run() {
 	}
 	l.cpu.Begin()
 	defer l.cpu.Close()
-	defer l.rec.Close()
+	defer l.journal.rec.Close()
 	defer l.masks.Close()
 	l.aside.Lock()
 	now := time.Now()
 	for {
 		l.takeCommands(now)
-		if l.mixes.Leaving() {
+		if l.model.mixes.Leaving() {
 			l.freeAdapters()
 		}
 		now = l.beginTurn(now)
 		l.feed(now)
 		begin := time.Now()
 		step := l.core.Next(l.instant(now))
-		l.scheduled = time.Since(begin)
+		l.chores.scheduled = time.Since(begin)
 		l.logPlan(&step.Plan)
 		l.carryOut(step.Ops)
 		l.report(step, now)
-		if l.stop || len(step.Plan.Batch) == 0 {
+		if l.end.stop || len(step.Plan.Batch) == 0 {
 			l.settle()
 		}
-		if l.stop || l.draining && l.state.requests.Load() == 0 {
+		if l.end.stop || l.end.draining && l.state.requests.Load() == 0 {
 			l.endTurn(now)
 			l.shutdown(now)
-			l.over = true
+			l.end.over = true
 			l.aside.Unlock()
 			return
 		}
@@ -145,7 +148,7 @@ func (l *loop) run() {
 		l.endTurn(now)
 		l.saved.Save(l.core.Scheduler().Cost, now, false)
 		l.core.Done(l.instant(time.Now()), &l.result)
-		if !step.Idle || l.mixes.Settles() {
+		if !step.Idle || l.model.mixes.Settles() {
 			now = time.Now()
 			if !l.canAdvance() {
 				l.noteProgress(now)
@@ -163,9 +166,9 @@ func (l *loop) run() {
 
 // takeCommands passes the commands of other goroutines to the core.
 func (l *loop) takeCommands(now time.Time) {
-	l.commands = l.mail.Take(l.commands)
-	for i := range l.commands {
-		c := &l.commands[i]
+	l.reused.commands = l.mail.Take(l.reused.commands)
+	for i := range l.reused.commands {
+		c := &l.reused.commands[i]
 		switch c.kind {
 		case cmdArrive:
 			l.arrive(c.req, now)
@@ -191,12 +194,12 @@ func (l *loop) takeCommands(now time.Time) {
 		case cmdWritable:
 			l.resume(c.conn)
 		case cmdDrain:
-			if !l.draining {
-				l.draining = true
+			if !l.end.draining {
+				l.end.draining = true
 				l.handle(core.Input{Kind: core.Drain}, now)
 			}
 		case cmdStop:
-			l.stop = true
+			l.end.stop = true
 		}
 		*c = command{}
 	}
@@ -214,13 +217,13 @@ func (l *loop) arrive(r *request, now time.Time) {
 	}
 	l.requests[r.ID] = r
 	refused := false
-	if a := l.mixes.Arrives(r.Adapters, r.Salt); a != nil {
+	if a := l.model.mixes.Arrives(r.Adapters, r.Salt); a != nil {
 		r.failure, refused = a.Unloaded(), true
 	} else if r.Mix, refused = l.mixOf(r); refused {
 		r.failure = adapters.TooManyMixes()
 	}
-	r.trace = l.tel.Begin(r.parent)
-	l.tracked.Register(uint64(r.ID), r.Phases, int64(r.Arrived))
+	r.trace = l.journal.tel.Begin(r.parent)
+	l.journal.tracked.Register(uint64(r.ID), r.Phases, int64(r.Arrived))
 	l.state.requests.Add(1)
 	if e := l.overCells(r); e != nil {
 		l.m.Refusals.Inc(admission.RefusedCells)
@@ -260,12 +263,12 @@ func (l *loop) sleep(wakeAt core.Instant, now time.Time) time.Time {
 	}
 	l.publish()
 	l.scanEvents(now, true)
-	l.rec.Idle()
+	l.journal.rec.Idle()
 	if !l.canAdvance() {
 		l.state.busySince.Store(0)
 	}
 	l.aside.Unlock()
-	l.mail.Wait(d, l.timer)
+	l.mail.Wait(d, l.reused.timer)
 	l.aside.Lock()
 	now = time.Now()
 	l.state.busySince.CompareAndSwap(0, now.UnixNano())
@@ -293,7 +296,7 @@ func (l *loop) noteProgress(now time.Time) { l.state.busySince.Store(now.UnixNan
 // the number must be 0; info reports it and the smoke tests assert it.
 func (l *loop) countResident() {
 	n := 0
-	for s := range l.caps.MaxSequences {
+	for s := range l.model.caps.MaxSequences {
 		if _, last := l.eng.SeqRange(runtime.Seq(s)); last >= 0 {
 			n++
 		}

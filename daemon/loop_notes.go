@@ -43,7 +43,7 @@ func (l *loop) endedByCore(end *core.End, now time.Time) {
 		if end.Target > 0 {
 			e.Message = report.BrokenTarget(end)
 		}
-		if l.draining {
+		if l.end.draining {
 			e.Code = wire.ShuttingDown
 		}
 		l.failRequest(r, e)

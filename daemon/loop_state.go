@@ -16,7 +16,6 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/meridian"
-	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sampler"
 	"github.com/uma-serve/uma-serve/telemetry"
@@ -64,7 +63,6 @@ type reused struct {
 // journal holds what is reported of the loop: metrics, views, traces, and ended requests for why.
 type journal struct {
 	debug      bool // the log writes debug lines
-	m          *metrics.Metrics
 	passes     account.Passes
 	live       *live.Views
 	rec        *recorder.Recorder  // nil without --trace
@@ -87,9 +85,8 @@ type embedWork struct {
 	vector    []float32        // scratch
 }
 
-// engineSide is the engine and the facts of its model; they do not change.
+// engineSide has the abilities of the engine and the facts of its model; they do not change.
 type engineSide struct {
-	eng    runtime.Engine
 	draft  *drafts.Model      // nil: there is none
 	viewer runtime.Viewer     // eng, if its model reads images; else nil
 	argmx  runtime.RowScanner // eng, if it finds a row\'s largest logit faster than Go does; else nil

@@ -17,9 +17,9 @@ import (
 
 // step decodes a plan's batch, reports the outcome to the core and samples the rows.
 func (l *loop) step(plan *sched.Plan, now time.Time) {
-	l.draft.Guess(l.core)
+	l.model.draft.Guess(l.core)
 	l.core.FillBatch(l.eng.Batch())
-	l.m.AdapterPasses.Add(uint64(l.mixes.Passes(l.eng.Batch())))
+	l.m.AdapterPasses.Add(uint64(l.model.mixes.Passes(l.eng.Batch())))
 	l.noteTurn(plan, now)
 	beside := l.beside()
 	if !beside {
@@ -29,7 +29,7 @@ func (l *loop) step(plan *sched.Plan, now time.Time) {
 	if !beside {
 		l.flushAll()
 	}
-	l.draft.WantStates(l.core)
+	l.model.draft.WantStates(l.core)
 	outcome, took, done := l.decode(plan, lone, beside)
 	if outcome == sched.StepOK {
 		l.keepStates(plan)
@@ -60,15 +60,15 @@ func (l *loop) step(plan *sched.Plan, now time.Time) {
 
 // reportStep reports the newest step to metrics, live views and KV events, if that has not been done.
 func (l *loop) reportStep() {
-	if !l.reportOf.due {
+	if !l.reused.reportOf.due {
 		return
 	}
-	done := l.reportOf.done
-	l.reportOf.due = false
-	l.tick.Publish(l.m, l.reportOf.step)
+	done := l.reused.reportOf.done
+	l.reused.reportOf.due = false
+	l.reused.tick.Publish(l.m, l.reused.reportOf.step)
 	l.scanEvents(done, false)
-	if done.Sub(l.published) >= publishEvery {
-		l.published = done
+	if done.Sub(l.chores.published) >= publishEvery {
+		l.chores.published = done
 		l.publish()
 	}
 }
@@ -126,7 +126,7 @@ func (l *loop) decode(plan *sched.Plan, lone *request, beside bool) (outcome sch
 	switch {
 	case err == nil:
 		outcome = sched.StepOK
-		l.passes.Count(plan)
+		l.journal.passes.Count(plan)
 	case errors.Is(err, runtime.ErrKVFull):
 		outcome = sched.StepKVFull
 	case errors.Is(err, runtime.ErrLate) && plan.Bound != (sched.Bound{}):
@@ -217,7 +217,7 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 		return
 	}
 	// A token that was not drawn keeps no form, and ends no answer.
-	if tok, ok := l.core.Synthetic(&r.Request); ok && r.constraint == nil && !l.vocab.IsEOG(tok) {
+	if tok, ok := l.core.Synthetic(&r.Request); ok && r.constraint == nil && !l.model.vocab.IsEOG(tok) {
 		choice = sampler.Choice{Token: tok}
 	}
 	for l.acceptToken(r, &choice, now) {
@@ -236,9 +236,9 @@ func (l *loop) acceptToken(r *request, choice *sampler.Choice, now time.Time) (m
 	r.Chain.Accept(tok)
 	inThink := r.Phases.Phase() == meridian.ThinkDecode
 	l.observeToken(r, inThink, now)
-	eog := l.vocab.IsEOG(tok) || !inThink && slices.Contains(r.StopTokens, tok)
+	eog := l.model.vocab.IsEOG(tok) || !inThink && slices.Contains(r.StopTokens, tok)
 	piece := l.piece(r, tok, inThink && !r.Phases.InHeader())
-	said := l.core.Token(l.instant(now), &r.Request, tok, piece, eog, l.thought[:0], l.answer[:0])
+	said := l.core.Token(l.instant(now), &r.Request, tok, piece, eog, l.reused.thought[:0], l.reused.answer[:0])
 	if r.Calls != nil {
 		r.Phases.Verbatim(r.Calls.Busy())
 	}
@@ -246,7 +246,7 @@ func (l *loop) acceptToken(r *request, choice *sampler.Choice, now time.Time) (m
 		r.Phases.Opened()
 	}
 	bad := r.follow(tok, &said)
-	l.thought, l.answer = said.Think, said.Answer
+	l.reused.thought, l.reused.answer = said.Think, said.Answer
 	r.at.PhaseChanged(l.m, &r.Request, r.Phases, &said, r.arrived, now)
 	l.emitLater(r, choice, &said, now)
 	switch said.End {

@@ -175,7 +175,7 @@ func TestRestartOffersWhatItHas(t *testing.T) {
 		t.Errorf("%v pieces were pushed of %d", n, len(pieces))
 	}
 	r.inLoop(func(l *loop) {
-		if used := r.engine.Used(); used != l.caps.ContextTokens-l.core.Tree().Cells().Free {
+		if used := r.engine.Used(); used != l.model.caps.ContextTokens-l.core.Tree().Cells().Free {
 			t.Errorf("%d cells are held after the offers", used)
 		}
 	})

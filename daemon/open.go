@@ -46,7 +46,7 @@ wait:
 		select {
 		case r := <-ready:
 			if r.err != nil {
-				s.parts.engine.failed(r.err)
+				s.front.failed(r.err)
 				s.refuseAll(admission.LoadFailed(r.err))
 			}
 			return r.eng, r.err
@@ -82,7 +82,7 @@ func (s *Server) close(eng runtime.Engine) {
 }
 
 // confined reports whether the process is in the sandbox.
-func (s *Server) confined() bool { return s.parts.engine != nil && s.parts.engine.box != nil }
+func (s *Server) confined() bool { return s.front != nil && s.front.box != nil }
 
 // openModel loads the configured model and reports the progress. It stops when quit is set.
 func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) (runtime.Engine, error) {
@@ -114,7 +114,7 @@ func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) 
 	o := opening.EngineOptions(&cfg, path)
 	o.Progress = opening.ReadWeights(&cfg, path, func(f float32) bool {
 		s.about.Read(f)
-		s.parts.engine.loading(f)
+		s.front.loading(f)
 		display.Set(f)
 		return !quit.Load()
 	}, s.log)
@@ -150,35 +150,35 @@ func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) 
 // startLoop creates the decode loop on an open engine.
 func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	var added []string
-	if e := s.parts.engine; e != nil {
-		added = e.start.Added
+	if f := s.front; f != nil {
+		added = f.start.Added
 	}
 	m, err := prepare.New(s.cfg, eng, added, func(err error) { s.log.Error("an adapter is left out", "error", err) })
 	if err != nil {
 		return nil, err
 	}
-	if e := s.parts.engine; e != nil && !e.start.FileName { // answers name the model as requests do
-		m.Info.Name = e.start.Model
-	} else if e == nil && len(s.cfg.Alias) > 0 {
+	if f := s.front; f != nil && !f.start.FileName { // answers name the model as requests do
+		m.Info.Name = f.start.Model
+	} else if f == nil && len(s.cfg.Alias) > 0 {
 		m.Info.Name = s.cfg.ModelLabel()
 	}
 	saved := calibration.Open(s.cfg, opening.ModelFiles(s.modelPath), m, s.log)
 	l := newLoop(s.cfg, s.log, eng, s.metrics, m)
-	l.live = s.live
-	l.draft = s.draft
-	l.draft.StatesOf(l.statesOf)
+	l.journal.live = s.live
+	l.model.draft = s.draft
+	l.model.draft.StatesOf(l.statesOf)
 	if l.prefer = s.parts.prefer; l.prefer == nil {
 		l.prefer = cpus.Prefer
 	}
-	l.cpu.Open(processors.Options{Engine: eng, Caps: l.caps, Log: s.log, Metrics: s.metrics, Epoch: l.epoch,
-		Fixed: s.cfg.FixedThreads, Read: s.parts.counters, Draft: l.draft.SetThreads,
+	l.cpu.Open(processors.Options{Engine: eng, Caps: l.model.caps, Log: s.log, Metrics: s.metrics, Epoch: l.epoch,
+		Fixed: s.cfg.FixedThreads, Read: s.parts.counters, Draft: l.model.draft.SetThreads,
 		Tell: func(n int, disturbed bool, now time.Time) {
 			l.handle(core.Input{Kind: core.Threads, N: n, Disturbed: disturbed}, now)
 		}})
-	if l.tel, err = opening.Telemetry(s.cfg, m.Info.Name, s.metrics, s.log); err != nil {
+	if l.journal.tel, err = opening.Telemetry(s.cfg, m.Info.Name, s.metrics, s.log); err != nil {
 		return nil, err
 	}
-	if l.stores, err = tiers.Open(&tiers.Options{Config: s.cfg, Engine: eng, Info: l.info, Log: s.log,
+	if l.stores, err = tiers.Open(&tiers.Options{Config: s.cfg, Engine: eng, Info: l.model.info, Log: s.log,
 		Metrics: s.metrics, Origin: saved.Origin, Loop: tiersLoop{l}}); err != nil {
 		return nil, err
 	}
@@ -187,31 +187,31 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	if cfg.ByPrice = m.Caps.Device != runtime.DeviceFake; s.parts.price != nil {
 		cfg.ByPrice = *s.parts.price
 	}
-	cfg.Draft = l.draft.Core()
+	cfg.Draft = l.model.draft.Core()
 	if cfg.Durable = l.stores.Durable(); l.stores.Cache != nil {
 		cfg.Stores = l.stores
 	}
 	if s.cfg.Trace != "" {
-		if l.rec, err = recorder.New(s.cfg.Trace, s.log); err != nil {
+		if l.journal.rec, err = recorder.New(s.cfg.Trace, s.log); err != nil {
 			return nil, err
 		}
-		cfg.Planned = l.rec.Step
-		cfg.Trace = &core.Trace{Write: l.rec.Lines}
+		cfg.Planned = l.journal.rec.Step
+		cfg.Trace = &core.Trace{Write: l.journal.rec.Lines}
 	}
 	if l.core, err = core.New(cfg); err != nil {
 		return nil, err
 	}
 	schedConfig := l.core.Scheduler().Config()
-	if l.viewer = viewing.Of(eng); l.viewer != nil {
+	if l.model.viewer = viewing.Of(eng); l.model.viewer != nil {
 		l.m.BindImages(func() metrics.Images {
-			c := l.viewer.ImageCounts()
+			c := l.model.viewer.ImageCounts()
 			return metrics.Images{Encoded: c.Encoded, Cached: c.Cached, Seconds: c.Seconds, CacheBytes: c.CacheSize}
 		})
 	}
-	l.itlTarget, l.cells = schedConfig.ITLTarget, schedConfig.Cells
-	l.rec.Config(&schedConfig)
-	if e := s.parts.engine; e != nil && e.leases != nil {
-		l.takeSeat(e.leases, *e.start.Seat)
+	l.model.itlTarget, l.model.cells = schedConfig.ITLTarget, schedConfig.Cells
+	l.journal.rec.Config(&schedConfig)
+	if f := s.front; f != nil && f.leases != nil {
+		l.takeSeat(f.leases, *f.start.Seat)
 	}
 	l.saved = saved
 	m.Log(s.log)

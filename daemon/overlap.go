@@ -175,7 +175,7 @@ func (l *loop) toldLate(now time.Time) {
 // beside reports whether the filled batch is computed beside the host. An image that is being encoded is given time
 // before the step (giveWay), for which no token waits.
 func (l *loop) beside() bool {
-	return l.overlap.sub != nil && l.overlap.sub.Beside() && (l.viewer == nil || !l.viewer.Encoding())
+	return l.overlap.sub != nil && l.overlap.sub.Beside() && (l.model.viewer == nil || !l.model.viewer.Encoding())
 }
 
 // submit computes the batch, and does meanwhile what waits. The caller holds l.aside.

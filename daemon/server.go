@@ -72,6 +72,7 @@ type Server struct {
 
 	events *kvevents.Publisher // nil: without --kv-events, and behind a front
 
+	front   *frontLink // nil: this process has no front
 	parts   parts
 	signals chan os.Signal // that ask to stop, and those that an engine process's front sends
 }
@@ -118,11 +119,8 @@ func Run(ctx context.Context, cfg *config.Config, log *slog.Logger, open Opener)
 	return s.Serve(ctx, open)
 }
 
-// parts has the differences between a single-process daemon and an engine process behind a front, and what tests
-// replace. Zero fields have the defaults of a single process.
+// parts are those that tests replace. Zero fields have the defaults.
 type parts struct {
-	engine *engine // of an engine process
-
 	counters func(ids []int) threads.Counters // of the processors; nil: the system's
 	meter    processors.PowerSource           // nil: the system's
 	memory   func() hostmem.Memory            // nil: the system's
@@ -131,14 +129,17 @@ type parts struct {
 }
 
 // New binds the sockets, so that a second daemon or a wrong path fails before the model is loaded.
-func New(cfg *config.Config, log *slog.Logger) (*Server, error) { return newServer(cfg, log, parts{}) }
+func New(cfg *config.Config, log *slog.Logger) (*Server, error) {
+	return newServer(cfg, log, nil, parts{})
+}
 
-func newServer(cfg *config.Config, log *slog.Logger, p parts) (*Server, error) {
+func newServer(cfg *config.Config, log *slog.Logger, front *frontLink, p parts) (*Server, error) {
 	s := &Server{
 		cfg: cfg, log: log,
 		room:    admission.NewWaitroom[job](cfg.MaxQueue+cfg.Parallel, cfg.Limits.UserRequests),
 		quotas:  admission.NewQuotas(&cfg.Limits),
 		about:   served.New(),
+		front:   front,
 		parts:   p,
 		signals: make(chan os.Signal, 2),
 	}
@@ -148,8 +149,8 @@ func newServer(cfg *config.Config, log *slog.Logger, p parts) (*Server, error) {
 		return nil, err
 	}
 	o.Defaults = def
-	if p.engine != nil {
-		o.Passed, o.Check = p.engine.passed(s), nil
+	if s.front != nil {
+		o.Passed, o.Check = s.front.passed(s), nil
 	}
 	if s.in, err = entry.Open(cfg, log, o); err != nil {
 		return nil, err
@@ -157,8 +158,8 @@ func newServer(cfg *config.Config, log *slog.Logger, p parts) (*Server, error) {
 	s.poller, s.metrics = s.in.Loop, s.in.Metrics
 	s.about.Config, s.about.Loaded, s.about.Draining = cfg, &s.model, &s.draining
 	s.about.Begun, s.about.Turn = s.in.Begun, s.viewing.Turn
-	if e := p.engine; e != nil && !e.start.FileName {
-		s.about.Named = e.start.Model
+	if f := s.front; f != nil && !f.start.FileName {
+		s.about.Named = f.start.Model
 	}
 	s.grammars = constrain.NewCache(s.metrics, sync.OnceValue(func() *grammar.Vocabulary {
 		m := s.model.Load() // no grammar is compiled before the model is loaded
@@ -172,7 +173,7 @@ func newServer(cfg *config.Config, log *slog.Logger, p parts) (*Server, error) {
 		return metrics.Memory{Weights: m.Weights, Repacked: m.Repacked, KV: m.KV, Draft: m.Draft,
 			GoHeap: m.GoHeap, RSS: m.RSS}
 	})
-	if cfg.KVEvents != "" && p.engine == nil { // a process without a front publishes them itself
+	if cfg.KVEvents != "" && s.front == nil { // a process without a front publishes them itself
 		if s.events, err = opening.Events(cfg, s.metrics, log); err != nil {
 			s.in.Close()
 			return nil, err
@@ -194,7 +195,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	defer signal.Stop(signals)
 
 	defer report.DumpOnSignal(func() []byte { return s.metrics.AppendJSON(nil) }, s.log)()
-	if s.parts.engine == nil {
+	if s.front == nil {
 		opening.SlackMonitor(s.log)
 	}
 	pollerEnded := s.in.Start(httpd.Handler(s.in.Web.Routes(web{s, s.about}, s.live)), s.live.End)
@@ -213,7 +214,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	}
 	l, err := s.startLoop(eng)
 	if err != nil {
-		s.parts.engine.failed(err)
+		s.front.failed(err)
 		s.refuseAll(admission.LoadFailed(err))
 		s.close(eng)
 		return err
@@ -240,8 +241,8 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 		s.log.Warn("left out of this build, see docs/engines.md", "engine", buildinfo.Engine, "parts",
 			strings.Join(left, ", "))
 	}
-	if e := s.parts.engine; e != nil {
-		stop := e.ready(s, l)
+	if f := s.front; f != nil {
+		stop := f.ready(s, l)
 		defer stop()
 	}
 	hostDone := make(chan struct{})
@@ -259,7 +260,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	select {
 	case <-ctx.Done():
 	case sig := <-signals:
-		if why := s.parts.engine.unloading(); why != "" {
+		if why := s.front.unloading(); why != "" {
 			s.log.Info("unloaded: the engine process ends", "why", why)
 			break
 		}
@@ -274,7 +275,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	daemon.SdNotify(false, daemon.SdNotifyStopping+"\nSTATUS=finishing running requests")
 	stopBy := time.Now().Add(s.cfg.ShutdownTimeout)
 	forRequests, forStores := s.cfg.ShutdownShares(l.stores.Durable())
-	l.stopBy.Store(time.Now().Add(forRequests + forStores).UnixNano())
+	l.end.stopBy.Store(time.Now().Add(forRequests + forStores).UnixNano())
 	l.mail.Put(command{kind: cmdDrain})
 	atOnce := false
 	select {
@@ -287,7 +288,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 		s.log.Warn("stopping at once", "signal", sig.String())
 		atOnce = true
 		stopBy = time.Now()
-		l.stopBy.Store(stopBy.UnixNano())
+		l.end.stopBy.Store(stopBy.UnixNano())
 	}
 	l.mail.Put(command{kind: cmdStop})
 	eng.Abort()
@@ -301,7 +302,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	s.refuseAll(admission.ShuttingDown()) // ends intake
 	<-intakeDone
 	s.grammars.Wait() // the builders read the vocabulary
-	s.parts.engine.counted(s.metrics)
+	s.front.counted(s.metrics)
 	s.close(eng)
 	s.log.Info("stopped")
 	return failed
@@ -340,7 +341,7 @@ func awaitEnd(ended <-chan struct{}, signals <-chan os.Signal, atOnce bool, limi
 // its front.
 func (s *Server) notifySignals() {
 	stop := []os.Signal{syscall.SIGTERM}
-	if s.parts.engine == nil {
+	if s.front == nil {
 		stop = append(stop, syscall.SIGINT)
 		if !signal.Ignored(syscall.SIGHUP) { // by nohup
 			stop = append(stop, syscall.SIGHUP)

@@ -118,7 +118,7 @@ func serveEngines(t *testing.T, log *slog.Logger, cfg, draft fake.Config, p part
 	if err := c.Load(nil); err != nil {
 		t.Fatal(err)
 	}
-	s, err := newServer(c, log, p)
+	s, err := newServer(c, log, nil, p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -492,7 +492,7 @@ func TestStalledClient(t *testing.T) {
 	sweep := func(since time.Duration) { // the loop's sweep, so long after the client stalled
 		r.inLoop(func(l *loop) {
 			for _, o := range l.requests {
-				l.lastSweep = time.Time{}
+				l.chores.lastSweep = time.Time{}
 				l.sweepStalled(o.pausedAt.Add(since))
 			}
 		})

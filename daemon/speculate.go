@@ -66,14 +66,14 @@ func (s *Server) openHead(eng runtime.Engine) *drafts.Model {
 
 // keepStates keeps the states of each request's rows in the decoded batch, for a head.
 func (l *loop) keepStates(plan *sched.Plan) {
-	if !l.draft.Keeps(l.core) {
+	if !l.model.draft.Keeps(l.core) {
 		return
 	}
 	row := 0
 	for i := range plan.Batch {
 		s := &plan.Batch[i]
 		if r := l.requests[s.Req]; s.Kind != sched.SliceProbe && r.Speculate > 0 {
-			l.draft.Keep(&r.states, row, s.Start, s.N)
+			l.model.draft.Keep(&r.states, row, s.Start, s.N)
 		}
 		row += s.N
 	}

@@ -126,7 +126,7 @@ func (s *Server) cancelIn(r *request, at stage) {
 	case stageQueued, stageRunning:
 		l := s.loop.Load()
 		l.mail.Put(command{kind: cmdCancel, req: r})
-		if r.abortable.Load() && l.caps.CanAbort && !l.caps.Seals {
+		if r.abortable.Load() && l.model.caps.CanAbort && !l.model.caps.Seals {
 			l.eng.Abort()
 		}
 	}

@@ -48,8 +48,8 @@ func (s *Server) info() reports.Info {
 	h := s.health()
 	in := s.in.Info()
 	in.Status = h.Status
-	if e := s.parts.engine; e != nil {
-		in.Sandbox = e.box
+	if f := s.front; f != nil {
+		in.Sandbox = f.box
 	}
 	in.Memory = s.memory()
 	var model, draft []runtime.DeviceMemory
@@ -61,7 +61,7 @@ func (s *Server) info() reports.Info {
 	if l := s.loop.Load(); l != nil {
 		m := s.model.Load()
 		in.Model = m.Describe()
-		in.Draft = l.draft.Info()
+		in.Draft = l.model.draft.Info()
 		in.Config.Speculate, in.Config.NoHead = s.cfg.SpeculationLimit(), s.noHead
 		if in.Config.NoSpeculation = m.NoSpeculation(); in.Config.NoSpeculation != "" {
 			in.Config.Speculate = 0
@@ -95,7 +95,7 @@ func (s *Server) memory() reports.InfoMemory {
 		m.KV = int64(md.Info.KVBytesPerToken) * int64(md.Caps.ContextTokens)
 	}
 	if l := s.loop.Load(); l != nil {
-		m.Draft = l.draft.Bytes()
+		m.Draft = l.model.draft.Bytes()
 	}
 	return m
 }

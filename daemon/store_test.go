@@ -92,7 +92,7 @@ func TestEvictedPrefixComesBackFromHost(t *testing.T) {
 }
 
 func (l *loop) vocabTokens(s string) []kvsnap.Token {
-	toks, err := l.vocab.Tokenize(nil, s, true, false)
+	toks, err := l.model.vocab.Tokenize(nil, s, true, false)
 	if err != nil {
 		panic(err)
 	}

@@ -20,7 +20,7 @@ func (l *loop) trace(r *request, ended, failure string, now time.Time) {
 	t.Think, t.Thought, t.Answer = r.at.Opened, r.at.Thought, r.at.Answered
 	t.PromptTokens, t.CachedTokens, t.CacheTier = u.PromptTokens, u.CachedTokens, u.CacheTier.String()
 	t.ThinkTokens, t.CompletionTokens = u.ThinkTokens, u.CompletionTokens
-	l.tel.Ended(t)
+	l.journal.tel.Ended(t)
 }
 
 // metricsTierName is a tier's name in traces and metrics.

@@ -17,10 +17,10 @@ func (l *loop) draw(r *request, row int, t int64) (sampler.Choice, error) {
 	probed := false
 	if r.Phases.NeedStats() {
 		start := time.Now()
-		if probed = l.probe.ProbeRow(row, l.tags.CloseIDs(), &l.stats); probed {
-			l.tick.Probed++
-			l.tick.ProbeTime += time.Since(start)
-			r.Phases.Observe(&l.stats)
+		if probed = l.model.probe.ProbeRow(row, l.model.tags.CloseIDs(), &l.reused.stats); probed {
+			l.reused.tick.Probed++
+			l.reused.tick.ProbeTime += time.Since(start)
+			r.Phases.Observe(&l.reused.stats)
 		} else {
 			r.Phases.StatsMissing()
 		}
@@ -38,7 +38,7 @@ func (l *loop) draw(r *request, row int, t int64) (sampler.Choice, error) {
 	if err != nil {
 		return choice, err
 	}
-	tok, forced := r.Phases.Admit(choice.Token, l.vocab.Piece(choice.Token), l.vocab.IsEOG(choice.Token), t)
+	tok, forced := r.Phases.Admit(choice.Token, l.model.vocab.Piece(choice.Token), l.model.vocab.IsEOG(choice.Token), t)
 	if forced {
 		return l.force(r, row, tok), nil
 	}
@@ -49,8 +49,8 @@ func (l *loop) draw(r *request, row int, t int64) (sampler.Choice, error) {
 func (l *loop) force(r *request, row int, tok runtime.Token) sampler.Choice {
 	c := sampler.Choice{Token: tok}
 	if logits := l.eng.Logits(row); r.logprobs && int(tok) < len(logits) {
-		meridian.ProbeRow(logits, nil, &l.stats)
-		c.Logprob = float32(float64(logits[tok]) - l.stats.LogSumExp)
+		meridian.ProbeRow(logits, nil, &l.reused.stats)
+		c.Logprob = float32(float64(logits[tok]) - l.reused.stats.LogSumExp)
 	}
 	return c
 }
@@ -60,18 +60,18 @@ func (l *loop) force(r *request, row int, tok runtime.Token) sampler.Choice {
 func (l *loop) choose(r *request, row int, probed bool) (sampler.Choice, error) {
 	if r.Chain.IsArgmax() {
 		switch {
-		case probed && l.stats.NonFinite == 0:
-			if tok := l.stats.Argmax; tok >= 0 && r.Chain.Takes(tok) {
+		case probed && l.reused.stats.NonFinite == 0:
+			if tok := l.reused.stats.Argmax; tok >= 0 && r.Chain.Takes(tok) {
 				return sampler.Choice{Token: tok}, nil
 			}
-		case l.argmx != nil:
-			if tok, _ := l.argmx.Argmax(row); tok >= 0 && r.Chain.Takes(tok) {
+		case l.model.argmx != nil:
+			if tok, _ := l.model.argmx.Argmax(row); tok >= 0 && r.Chain.Takes(tok) {
 				return sampler.Choice{Token: tok}, nil
 			}
 		}
 	}
 	if probed {
-		return r.Chain.SampleProbed(l.eng.Logits(row), &l.stats)
+		return r.Chain.SampleProbed(l.eng.Logits(row), &l.reused.stats)
 	}
 	return r.Chain.Sample(l.eng.Logits(row))
 }
@@ -87,9 +87,9 @@ func (l *loop) logMissingSignals(r *request) {
 
 // probed passes the entropy of a probe fork's row to the core.
 func (l *loop) probed(r *request, row int) {
-	ok := l.probe.ProbeRow(row, nil, &l.stats)
-	l.core.Probed(&r.Request, l.stats.Entropy, ok)
-	l.rec.Probe(r.ID, r.Phases)
+	ok := l.model.probe.ProbeRow(row, nil, &l.reused.stats)
+	l.core.Probed(&r.Request, l.reused.stats.Entropy, ok)
+	l.journal.rec.Probe(r.ID, r.Phases)
 	l.logMissingSignals(r)
 }
 
@@ -99,14 +99,14 @@ const staleAfter = 10 * time.Minute
 
 // sweepTracked removes leaked requests from the phase router's registry.
 func (l *loop) sweepTracked(now time.Time) {
-	if now.Sub(l.lastReap) < staleAfter {
+	if now.Sub(l.chores.lastReap) < staleAfter {
 		return
 	}
-	l.lastReap = now
-	l.stale = l.tracked.ReapStaleOlderThan(staleAfter, int64(l.instant(now)), l.stale[:0])
-	for _, id := range l.stale {
+	l.chores.lastReap = now
+	l.chores.stale = l.journal.tracked.ReapStaleOlderThan(staleAfter, int64(l.instant(now)), l.chores.stale[:0])
+	for _, id := range l.chores.stale {
 		if r := l.requests[core.ID(id)]; r != nil {
-			l.tracked.Register(id, r.Phases, int64(l.instant(now))) // alive: queued, or its client reads slowly
+			l.journal.tracked.Register(id, r.Phases, int64(l.instant(now))) // alive: queued, or its client reads slowly
 			continue
 		}
 		l.m.Reaped.Inc()

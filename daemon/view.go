@@ -54,8 +54,8 @@ func (s *Server) whyViewing(rep *reports.WhyReport, q wire.WhyQuestion, uid uint
 // giveWay leaves the processor to an image that is being encoded, before a step that is predicted to take so long. The
 // encoder's threads have a low priority: during a step they do next to nothing, and this is their time.
 func (l *loop) giveWay(plan *sched.Plan) {
-	if l.viewer == nil || !l.viewer.Encoding() {
+	if l.model.viewer == nil || !l.model.viewer.Encoding() {
 		return
 	}
-	l.viewer.WaitEncoded(viewing.Given(plan, l.itlTarget))
+	l.model.viewer.WaitEncoded(viewing.Given(plan, l.model.itlTarget))
 }

@@ -68,7 +68,7 @@ func (l *loop) answerBeside(q *inquiry) {
 	}
 	l.aside.Lock()
 	defer l.aside.Unlock()
-	if !l.over {
+	if !l.end.over {
 		q.do(l, time.Now())
 	} else if !q.answered.Swap(true) {
 		q.refuse(admission.ShuttingDown())
@@ -77,10 +77,10 @@ func (l *loop) answerBeside(q *inquiry) {
 
 // remember keeps an ended request for why.
 func (l *loop) remember(r *request, how string, now time.Time) {
-	p := &l.recent[l.recentNext%len(l.recent)]
+	p := &l.journal.recent[l.journal.recentNext%len(l.journal.recent)]
 	*p = l.whyOf(r)
 	p.State, p.Ended, p.Took = "done", how, now.Sub(r.arrived)
-	l.recentNext++
+	l.journal.recentNext++
 }
 
 // whyOf returns what why tells of r, but its state.
@@ -120,8 +120,8 @@ func (l *loop) why(q wire.WhyQuestion, uid uint32, now time.Time) *reports.WhyRe
 		}
 		add(&p)
 	}
-	for i := range l.recent {
-		if p := &l.recent[i]; p.ID != 0 && why.Wants(p.ID, p.WireID, p.Owner) {
+	for i := range l.journal.recent {
+		if p := &l.journal.recent[i]; p.ID != 0 && why.Wants(p.ID, p.WireID, p.Owner) {
 			add(p)
 		}
 	}

@@ -64,7 +64,7 @@ type Control struct {
 	// closedAt is the think tokens at the delivered close.
 	closedAt int
 
-	forcedTokens
+	forced forcedTokens
 
 	since    int64 // when the current block began, or noTime
 	ns       int64 // duration of the earlier blocks
@@ -73,8 +73,8 @@ type Control struct {
 	signals  Signals
 	dropped  int
 
-	eatWatch
-	driftWatch
+	fork  eatWatch
+	drift driftWatch
 }
 
 // driftWatch is the state of RPDI or of the indicator: a thought ends when it drifts.
@@ -114,19 +114,19 @@ func NewControl(cfg *Config, tags *Tags, opt Options, begin Begin) (*Control, er
 		Router: NewRouter(tags, cfg.MaxThinkBlocks, begin),
 		cfg:    cfg, mode: opt.Mode, acts: opt.EarlyExit, budget: cfg.MaxThinkTokens, soft: math.MaxInt, since: noTime,
 	}
-	c.owed, c.headed = opt.Bound, opt.Headed
-	c.bound = opt.Bound && !opt.Headed
-	c.Router.calls, c.Router.marked = opt.Calls, opt.CallsInThought
+	c.owed, c.given.headed = opt.Bound, opt.Headed
+	c.given.bound = opt.Bound && !opt.Headed
+	c.Router.given.calls, c.Router.given.marked = opt.Calls, opt.CallsInThought
 	if tags == nil {
 		return c, nil
 	}
-	switch c.shut = tags.closeSeq; {
+	switch c.forced.shut = tags.closeSeq; {
 	case opt.Headed:
-		c.shut = tags.endSeq
+		c.forced.shut = tags.endSeq
 	case opt.CallsOnly:
-		c.shut = tags.callSeq
+		c.forced.shut = tags.callSeq
 	case opt.Calls && !opt.Bound && opt.AnswerCue == "" && tags.headers != nil && tags.nextSeq != nil:
-		c.shut, c.free = tags.nextSeq, true
+		c.forced.shut, c.free = tags.nextSeq, true
 	}
 	if opt.BudgetTokens >= 0 {
 		c.budget = min(c.budget, opt.BudgetTokens)
@@ -147,22 +147,22 @@ func NewControl(cfg *Config, tags *Tags, opt Options, begin Begin) (*Control, er
 	if soft > 0 {
 		c.soft = soft
 	}
-	c.probing = opt.EarlyExit.eat() || cfg.WatchSignals.eat()
-	c.deviation = opt.EarlyExit.rpdi() || cfg.WatchSignals.rpdi()
-	c.signals.EAT, c.signals.RPDI = c.probing, c.deviation
-	if c.deviation && cfg.RPDIForm == RPDIEntropy {
-		c.rpdi = NewRPDI(cfg.RPDIWindow)
+	c.fork.probing = opt.EarlyExit.eat() || cfg.WatchSignals.eat()
+	c.drift.deviation = opt.EarlyExit.rpdi() || cfg.WatchSignals.rpdi()
+	c.signals.EAT, c.signals.RPDI = c.fork.probing, c.drift.deviation
+	if c.drift.deviation && cfg.RPDIForm == RPDIEntropy {
+		c.drift.rpdi = NewRPDI(cfg.RPDIWindow)
 	}
-	if c.warmup = float64(cfg.EATWarmupProbes); c.warmup == 0 {
-		c.warmup = 4 / cfg.EMAAlpha
+	if c.fork.warmup = float64(cfg.EATWarmupProbes); c.fork.warmup == 0 {
+		c.fork.warmup = 4 / cfg.EMAAlpha
 	}
 	return c, c.setCue(opt.AnswerCue)
 }
 
 // setCue prepares the tokens after the close tag: in probes and, when the request names a cue, after a forced close.
 func (c *Control) setCue(cue string) error {
-	c.cue = c.shut
-	if cue == "" && !c.probing {
+	c.forced.cue = c.forced.shut
+	if cue == "" && !c.fork.probing {
 		return nil
 	}
 	seq, err := c.tags.after(c.cfg.EATSuffix, cue)
@@ -170,26 +170,27 @@ func (c *Control) setCue(cue string) error {
 		return fmt.Errorf("think.answer_cue: %w", err)
 	}
 	if cue != "" {
-		c.cue = slices.Concat(c.cue, seq)
+		c.forced.cue = slices.Concat(c.forced.cue, seq)
 	}
-	if c.probing {
-		c.probe = append(append(make([]runtime.Token, 1, 1+len(c.tags.closeSeq)+len(seq)), c.tags.closeSeq...), seq...)
+	if c.fork.probing {
+		c.fork.probe = make([]runtime.Token, 1, 1+len(c.tags.closeSeq)+len(seq))
+		c.fork.probe = append(append(c.fork.probe, c.tags.closeSeq...), seq...)
 	}
 	return nil
 }
 
 // InAnswer reports whether the next token is part of the answer's text: not of a thought, a header or a marker.
 func (c *Control) InAnswer() bool {
-	if c.part != inText || c.aside || c.call || c.kind == opening {
+	if c.header.part != inText || c.header.aside || c.header.call || c.forced.kind == opening {
 		return false
 	}
-	return c.phase == OutputDecode || c.phase == Prefill && c.recipe == nil
+	return c.phase == OutputDecode || c.phase == Prefill && c.header.recipe == nil
 }
 
 // Openers returns the tokens with which the model may open a thought at the next token, where an answer could begin
 // too. Where the marker is several tokens it is the first of them, if that is a marker's: see Opened.
 func (c *Control) Openers() []runtime.Token {
-	if c.phase != Prefill || c.budget == 0 || c.kind == opening || !c.tags.Known() || c.recipe != nil {
+	if c.phase != Prefill || c.budget == 0 || c.forced.kind == opening || !c.tags.Known() || c.header.recipe != nil {
 		return nil
 	}
 	if seq := c.tags.openSeq; len(c.tags.open) == 0 && (len(seq) == 1 || c.tags.special(seq[0])) {
@@ -200,15 +201,15 @@ func (c *Control) Openers() []runtime.Token {
 
 // Opened says that the token before, one of Openers, has begun to open a thought: the rest of the marker must come.
 func (c *Control) Opened() {
-	if len(c.tags.open) == 0 && len(c.tags.openSeq) > 1 && c.kind == nothing {
-		c.kind, c.seq, c.pos = opening, c.tags.openSeq, 1
+	if len(c.tags.open) == 0 && len(c.tags.openSeq) > 1 && c.forced.kind == nothing {
+		c.forced.kind, c.forced.seq, c.forced.pos = opening, c.tags.openSeq, 1
 	}
 }
 
 // NeedStats reports whether the next row's statistics are wanted: the request thinks, a signal uses them, and no close
 // is pending.
 func (c *Control) NeedStats() bool {
-	return c.phase == ThinkDecode && c.state < closeDecided && (c.deviation || c.think >= c.soft)
+	return c.phase == ThinkDecode && c.state < closeDecided && (c.drift.deviation || c.think >= c.soft)
 }
 
 // Observe takes the statistics of the row from which the next token is drawn, before it is drawn. It does nothing when
@@ -217,14 +218,14 @@ func (c *Control) Observe(st *runtime.RowStats) {
 	if !c.NeedStats() {
 		return
 	}
-	if c.deviation {
+	if c.drift.deviation {
 		ok := st.Argmax != runtime.NoToken // false: every logit was NaN or infinite
 		switch {
 		case !ok:
 		case c.cfg.RPDIForm == RPDIEntropy:
-			ok = c.rpdi.Add(st.Entropy)
+			ok = c.drift.rpdi.Add(st.Entropy)
 		default:
-			ok = c.indicator.Add(st.Entropy, c.cfg.TransitionEntropyThreshold, c.cfg.RPDIIndicatorAlpha)
+			ok = c.drift.indicator.Add(st.Entropy, c.cfg.TransitionEntropyThreshold, c.cfg.RPDIIndicatorAlpha)
 		}
 		if !ok {
 			c.dropped++
@@ -239,7 +240,7 @@ func (c *Control) Observe(st *runtime.RowStats) {
 // (CountOnly).
 func (c *Control) StatsMissing() {
 	c.degraded = c.degraded || c.acts.rpdi() || c.soft < math.MaxInt
-	c.deviation, c.soft = false, math.MaxInt
+	c.drift.deviation, c.soft = false, math.MaxInt
 }
 
 // CountOnly reports whether the request gave up a signal it asked for, so that only its budget closes its thinking.
@@ -253,7 +254,8 @@ func (c *Control) decide(reason Reason, state closeState) {
 	c.state = state
 	c.stop = min(c.budget, c.think+max(c.cfg.ForceGraceTokens, int(c.text.need)))
 	c.pending = Force{
-		Reason: reason, Tokens: c.think, Probes: c.eat.N, X: c.eat.X, Mean: c.eat.Mean, Var: c.eat.Var,
+		Reason: reason, Tokens: c.think, Probes: c.fork.eat.N, X: c.fork.eat.X, Mean: c.fork.eat.Mean,
+		Var:       c.fork.eat.Var,
 		Index:     c.index(),
 		DecidedAt: noTime,
 	}
@@ -269,12 +271,12 @@ func (c *Control) date(now int64) {
 // index returns the configured path deviation index, 0 when none is configured.
 func (c *Control) index() float64 {
 	switch {
-	case !c.deviation:
+	case !c.drift.deviation:
 		return 0
 	case c.cfg.RPDIForm == RPDIEntropy:
-		return c.rpdi.Index()
+		return c.drift.rpdi.Index()
 	}
-	return c.indicator.Index()
+	return c.drift.indicator.Index()
 }
 
 // Admit checks a sampled token before it is accepted. It returns the token, or the one that must come instead (forced
@@ -284,7 +286,7 @@ func (c *Control) Admit(tok runtime.Token, piece []byte, eog bool, now int64) (_
 	if eog && c.free && c.state == closeDelivered && c.phase == ThinkDecode && !c.endsMessage(tok) {
 		return c.insist(now), true
 	}
-	if eog && c.phase == ThinkDecode && c.owed && !c.endsMessage(tok) && !(c.headed && c.part != inText) {
+	if eog && c.phase == ThinkDecode && c.owed && !c.endsMessage(tok) && !(c.given.headed && c.header.part != inText) {
 		c.decide(EOG, closeDue)
 		c.date(now)
 		if c.text.need > 0 {
@@ -320,8 +322,8 @@ func (c *Control) OnToken(tok runtime.Token, piece []byte, eog bool, now int64) 
 		defer c.check()
 	}
 	c.touched = now
-	before, kind := c.phase, c.kind
-	arrived := kind != nothing && tok == c.seq[c.pos]
+	before, kind := c.phase, c.forced.kind
+	arrived := kind != nothing && tok == c.forced.seq[c.forced.pos]
 	s := c.Router.OnToken(tok, piece, eog, arrived && kind != cueing)
 	if kind != nothing {
 		c.advance(arrived, &s)
@@ -335,7 +337,7 @@ func (c *Control) OnToken(tok runtime.Token, piece []byte, eog bool, now int64) 
 	}
 	if s.Event.Has(ExitThink) {
 		// The header that follows a forced end of the thought's message ends the thought.
-		named := (c.headed || c.free) && c.state == closeDelivered && c.think == c.closedAt
+		named := (c.given.headed || c.free) && c.state == closeDelivered && c.think == c.closedAt
 		c.exit(kind == closing && arrived || named, now)
 		if c.phase == ThinkDecode { // the same token opened a new block
 			c.enter(nil, now)
@@ -353,16 +355,16 @@ func (c *Control) OnToken(tok runtime.Token, piece []byte, eog bool, now int64) 
 
 // advance moves on in the forced sequence. arrived says that the token was the one forced.
 func (c *Control) advance(arrived bool, s *Step) {
-	kind := c.kind
+	kind := c.forced.kind
 	if kind == closing && arrived && c.state < closeDelivered {
 		c.state, c.closedAt = closeDelivered, c.think
 		s.Event |= ForceBudget
 		s.Reason = c.pending.Reason
 	}
-	if c.pos++; arrived && c.pos < len(c.seq) {
+	if c.forced.pos++; arrived && c.forced.pos < len(c.forced.seq) {
 		return
 	}
-	c.kind = nothing
+	c.forced.kind = nothing
 	if kind == closing && arrived {
 		c.retryAt = c.think + c.cfg.ForceRetryTokens // unless the Router sees a close now
 	}
@@ -371,20 +373,20 @@ func (c *Control) advance(arrived bool, s *Step) {
 // follow is OnToken for a token of thought.
 func (c *Control) follow(tok runtime.Token, piece []byte) {
 	c.last = tok
-	if c.part == inText {
+	if c.header.part == inText {
 		c.text.add(piece)
 	}
-	if seq := c.shut; len(seq) > 1 {
+	if seq := c.forced.shut; len(seq) > 1 {
 		switch {
-		case c.begun < len(seq)-1 && tok == seq[c.begun]:
-			c.begun++
+		case c.forced.begun < len(seq)-1 && tok == seq[c.forced.begun]:
+			c.forced.begun++
 		case tok == seq[0]:
-			c.begun = 1
+			c.forced.begun = 1
 		default:
-			c.begun = 0
+			c.forced.begun = 0
 		}
 	}
-	if !c.deviation || c.think < c.cfg.MinThinkTokens || !c.text.boundary() {
+	if !c.drift.deviation || c.think < c.cfg.MinThinkTokens || !c.text.boundary() {
 		return
 	}
 	limit := c.cfg.RPDIThreshold
@@ -392,10 +394,10 @@ func (c *Control) follow(tok runtime.Token, piece []byte) {
 		limit = c.cfg.RPDIIndicatorThreshold
 	}
 	if c.index() <= limit {
-		c.above = 0
+		c.drift.above = 0
 		return
 	}
-	if c.above++; c.above >= c.cfg.RPDIBoundaries {
+	if c.drift.above++; c.drift.above >= c.cfg.RPDIBoundaries {
 		c.signal(Overthinking, &c.signals.Overthinking, c.acts.rpdi())
 	}
 }
@@ -405,24 +407,24 @@ func (c *Control) enter(text []byte, now int64) {
 	c.since = now
 	c.text = textState{}
 	c.text.add(text)
-	c.begun, c.above, c.lastProbe = 0, 0, c.think
+	c.forced.begun, c.drift.above, c.fork.lastProbe = 0, 0, c.think
 }
 
 // exit ends a block: by force, or by the model itself; then a pending close is dropped and not counted.
 func (c *Control) exit(forced bool, now int64) {
 	c.stopClock(now)
 	c.ended = EndedNatural
-	rest := len(c.shut)
-	if forced && c.kind == closing {
-		rest = c.pos // the marker took effect before the whole sequence was forced
+	rest := len(c.forced.shut)
+	if forced && c.forced.kind == closing {
+		rest = c.forced.pos // the marker took effect before the whole sequence was forced
 	}
-	c.kind = nothing
+	c.forced.kind = nothing
 	if forced {
 		c.ended = Ended(c.pending.Reason)
-		c.done = c.pending
-		c.done.ClosedAt = now
-		if rest < len(c.cue) {
-			c.kind, c.seq, c.pos = cueing, c.cue, rest
+		c.forced.done = c.pending
+		c.forced.done.ClosedAt = now
+		if rest < len(c.forced.cue) {
+			c.forced.kind, c.forced.seq, c.forced.pos = cueing, c.forced.cue, rest
 		}
 	}
 	c.state, c.pending = closeNone, Force{}
@@ -438,7 +440,7 @@ func (c *Control) stopClock(now int64) {
 
 // Summary summarises the thinking at the request's end.
 func (c *Control) Summary(now int64) Summary {
-	s := Summary{Tokens: c.think, Ns: c.ns, Ended: c.ended, Probes: c.eat.N, Dropped: c.dropped, Blocks: c.blocks,
+	s := Summary{Tokens: c.think, Ns: c.ns, Ended: c.ended, Probes: c.fork.eat.N, Dropped: c.dropped, Blocks: c.blocks,
 		Signals: c.Signals()}
 	if c.phase == ThinkDecode {
 		s.Ended = EndedLength

@@ -9,16 +9,16 @@ import (
 func (c *Control) Next(now int64) (runtime.Token, bool) {
 	c.touched = now
 	switch {
-	case c.kind != nothing:
-		return c.seq[c.pos], true
+	case c.forced.kind != nothing:
+		return c.forced.seq[c.forced.pos], true
 	case c.phase == ThinkDecode:
 		if c.since == noTime {
 			c.since = now
 		}
 		return c.close(now)
 	case c.phase == Prefill && c.mode == ModeOn && c.tags.Known():
-		c.kind, c.seq, c.pos = opening, c.tags.openSeq, 0
-		return c.seq[0], true
+		c.forced.kind, c.forced.seq, c.forced.pos = opening, c.tags.openSeq, 0
+		return c.forced.seq[0], true
 	}
 	return runtime.NoToken, false
 }
@@ -31,10 +31,10 @@ func (c *Control) close(now int64) (runtime.Token, bool) {
 	case c.think >= c.search:
 		c.decide(HardCap, closeDecided)
 	}
-	if c.free && c.state == closeDelivered && c.part == inText { // it chose to think again
+	if c.free && c.state == closeDelivered && c.header.part == inText { // it chose to think again
 		return c.insist(now), true
 	}
-	if c.state < closeDecided || c.headed && c.part != inText { // the grammar writes the header
+	if c.state < closeDecided || c.given.headed && c.header.part != inText { // the grammar writes the header
 		return runtime.NoToken, false
 	}
 	c.date(now)
@@ -44,7 +44,8 @@ func (c *Control) close(now int64) (runtime.Token, bool) {
 	// The cap holds even inside a character. Admit prevents that, except where the vocabulary has no single-byte tokens
 	// or the loop decoded past the cap.
 	capped := c.think >= c.stop
-	whole := c.text.need == 0 && len(c.held) == 0 && !c.part.header() // no character, tag or header is half written
+	// No character, tag or header is half written.
+	whole := c.text.need == 0 && len(c.marker.held) == 0 && !c.header.part.header()
 	if capped || whole && (c.state >= closeDue || c.mayEnd()) {
 		return c.force(now), true
 	}
@@ -65,22 +66,22 @@ func (c *Control) mayEnd() bool {
 // force begins the close and returns its first token. It does not repeat tokens of the tag that the model has just
 // written.
 func (c *Control) force(now int64) runtime.Token {
-	c.kind, c.seq, c.pos = closing, c.shut, 0
-	if len(c.held) > 0 || c.part != inText {
-		c.pos = c.begun
+	c.forced.kind, c.forced.seq, c.forced.pos = closing, c.forced.shut, 0
+	if len(c.marker.held) > 0 || c.header.part != inText {
+		c.forced.pos = c.forced.begun
 	}
 	if c.state >= closeForced {
 		c.pending.Reemitted++
 	} else {
 		c.state, c.pending.ForcedAt = closeForced, now
 	}
-	return c.seq[c.pos]
+	return c.forced.seq[c.forced.pos]
 }
 
 // insist closes the thought of a model that was left to write the header, with the header of the answer.
 func (c *Control) insist(now int64) runtime.Token {
-	c.free, c.begun = false, 0
-	c.shut, c.cue = c.tags.closeSeq, c.tags.closeSeq
+	c.free, c.forced.begun = false, 0
+	c.forced.shut, c.forced.cue = c.tags.closeSeq, c.tags.closeSeq
 	return c.force(now)
 }
 
@@ -109,4 +110,4 @@ func (c *Control) EndThink(now int64) bool {
 }
 
 // LastForce returns the last forced close that arrived; its Reason is NoReason when there was none.
-func (c *Control) LastForce() Force { return c.done }
+func (c *Control) LastForce() Force { return c.forced.done }

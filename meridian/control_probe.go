@@ -12,13 +12,13 @@ const probeFailures = 3
 // the sequence before that token, decodes the fork with the next batch and calls OnProbe with the entropy of the
 // last row, before Next. The loop may skip a probe: a later boundary asks again.
 func (c *Control) ProbeDue() (tokens []runtime.Token, ok bool) {
-	if !c.probing || c.phase != ThinkDecode || c.state >= closeDecided {
+	if !c.fork.probing || c.phase != ThinkDecode || c.state >= closeDecided {
 		return nil, false
 	}
-	if len(c.held) > 0 || c.part != inText || c.text.need > 0 {
+	if len(c.marker.held) > 0 || c.header.part != inText || c.text.need > 0 {
 		return nil, false
 	}
-	distance := c.think - c.lastProbe
+	distance := c.think - c.fork.lastProbe
 	if distance < c.cfg.EATProbeIntervalTokens {
 		return nil, false
 	}
@@ -26,19 +26,20 @@ func (c *Control) ProbeDue() (tokens []runtime.Token, ok bool) {
 		(most == 0 || distance < most || !c.text.boundary()) {
 		return nil, false
 	}
-	c.lastProbe = c.think
-	c.probe[0] = c.last
-	return c.probe, true
+	c.fork.lastProbe = c.think
+	c.fork.probe[0] = c.last
+	return c.fork.probe, true
 }
 
 // OnProbe takes a probe's entropy, in nats.
 func (c *Control) OnProbe(entropy float64) {
-	c.failed = 0
-	if !c.eat.Add(entropy, c.cfg.EMAAlpha) {
+	c.fork.failed = 0
+	if !c.fork.eat.Add(entropy, c.cfg.EMAAlpha) {
 		c.dropped++
 		return
 	}
-	if c.phase != ThinkDecode || c.think < c.cfg.MinThinkTokens || !c.eat.Steady(c.warmup, c.cfg.EATVarianceThreshold) {
+	if c.phase != ThinkDecode || c.think < c.cfg.MinThinkTokens ||
+		!c.fork.eat.Steady(c.fork.warmup, c.cfg.EATVarianceThreshold) {
 		return
 	}
 	if limit := c.cfg.EATStalledEntropy; limit > 0 && entropy >= limit {
@@ -61,14 +62,14 @@ func (c *Control) signal(reason Reason, first *int, acts bool) {
 // Signals returns what the signals measured so far, however the thinking ends.
 func (c *Control) Signals() Signals {
 	s := c.signals
-	s.Probes, s.X, s.Mean, s.Var = c.eat.N, c.eat.X, c.eat.Mean, c.eat.Var
+	s.Probes, s.X, s.Mean, s.Var = c.fork.eat.N, c.fork.eat.X, c.fork.eat.Mean, c.fork.eat.Var
 	s.Index = c.index()
 	return s
 }
 
 // ProbeFailed reports that a probe could not be decoded. After three in a row the request gives up EAT (CountOnly).
 func (c *Control) ProbeFailed() {
-	if c.failed++; c.failed >= probeFailures {
-		c.degraded, c.probing = c.degraded || c.acts.eat(), false
+	if c.fork.failed++; c.fork.failed >= probeFailures {
+		c.degraded, c.fork.probing = c.degraded || c.acts.eat(), false
 	}
 }

@@ -57,8 +57,8 @@ func (s *session) step() Step {
 			tok = t
 		}
 	}
-	if c.kind == closing && s.forces == 0 {
-		s.helped = c.pos > 0
+	if c.forced.kind == closing && s.forces == 0 {
+		s.helped = c.forced.pos > 0
 	}
 	st := c.OnToken(tok, s.v.Piece(tok), s.v.Text(tok) == eog, s.now)
 	c.check()

@@ -38,37 +38,51 @@ func (e Event) Has(x Event) bool { return e&x == x }
 
 // Router follows one request's phase, token by token. With maxBlocks 1 the phase never moves back.
 type Router struct {
+	given     given
 	tags      *Tags
 	phase     Phase
 	maxBlocks int
-	blocks    int  // opened so far
-	calls     bool // the request has tools: the answer comes with the markers that a tool parser needs
-	marked    bool // thoughts come with such markers too
-	verbatim  bool // within a call: its text holds no markers of thinking
-	think     int  // think tokens in all blocks
+	blocks    int       // opened so far
+	verbatim  bool      // within a call: its text holds no markers of thinking
+	think     int       // think tokens in all blocks
+	out       [2][]byte // thinking and answer that the current token released
 
-	// Markers of several tokens. Invariant: held is the longest suffix of the text that may become a marker; its length
-	// is the depth of the matcher's state.
+	marker matching
+	header headerState
+	edge   edges
+	token  reading
+}
+
+// given are the facts of the request about its text; they do not change.
+type given struct {
+	calls  bool // the request has tools: the answer comes with the markers that a tool parser needs
+	marked bool // thoughts come with such markers too
+	bound  bool // Options.Bound without Headed: what reads like a marker in the answer is text
+	headed bool // Options.Headed
+}
+
+// matching looks for markers of several tokens. Invariant: held is the longest suffix of the text that may become a
+// marker; its length is the depth of the matcher's state.
+type matching struct {
 	m      *matcher // of the current phase; nil: no marker to look for
 	state  uint16
 	held   []heldByte
 	ended  int                       // bytes of held that are a marker, unless they begin a longer one; 0: none
 	recent [maxMarkerBytes]tokenSize // ring of the last tokens, to find the ones that a marker covers
 	nth    uint8
-	out    [2][]byte // thinking and answer that the current token released
+}
 
-	headerState
-
-	// The beginning and end of an answer. Invariant: lead is white space, and empty unless leading.
-	bound   bool   // Options.Bound without Headed: what reads like a marker in the answer is text
-	headed  bool   // Options.Headed
+// edges are the beginning and end of an answer. Invariant: lead is white space, and empty unless leading.
+type edges struct {
 	leading bool   // no text of the answer is visible yet
 	strip   bool   // the answer follows a thought: its leading line breaks are not shown
 	lead    []byte // white space that is shown if visible text follows
 	tail    []byte // the marker that ends the answer, and white space, shown if text follows
 	wrapped bool   // the answer began with its marker
+}
 
-	// The token being read: bytes read and left, whether it counts as thought, whether it was forced.
+// reading is the token being read: its bytes read and left, whether it counts as thought, whether it was forced.
+type reading struct {
 	read, left      int
 	counted, forced bool
 }
@@ -119,19 +133,19 @@ func NewRouter(tags *Tags, maxBlocks int, begin Begin) Router {
 		return r
 	}
 	r.out[1] = make([]byte, 0, 2*maxLeadBytes)
-	r.lead = make([]byte, 0, maxLeadBytes)
+	r.edge.lead = make([]byte, 0, maxLeadBytes)
 	if tags.inside != nil {
-		r.held = make([]heldByte, 0, 2*maxMarkerBytes)
+		r.marker.held = make([]heldByte, 0, 2*maxMarkerBytes)
 		r.out[0] = make([]byte, 0, 2*maxLeadBytes)
-		r.tail = make([]byte, 0, 2*maxLeadBytes)
+		r.edge.tail = make([]byte, 0, 2*maxLeadBytes)
 	}
-	if r.recipe = tags.family.Channels; r.recipe != nil {
-		r.head = make([]byte, 0, 2*maxHeadBytes)
+	if r.header.recipe = tags.family.Channels; r.header.recipe != nil {
+		r.header.head = make([]byte, 0, 2*maxHeadBytes)
 		if begin.Header {
-			r.part = inPromptHeader
+			r.header.part = inPromptHeader
 		}
 	}
-	r.leading, r.strip = true, begin.Closed
+	r.edge.leading, r.edge.strip = true, begin.Closed
 	if begin.Thinking {
 		r.phase, r.blocks = ThinkDecode, 1
 	}
@@ -141,31 +155,31 @@ func NewRouter(tags *Tags, maxBlocks int, begin Begin) Router {
 
 // look selects the matcher of the current phase.
 func (r *Router) look() {
-	r.m, r.state = nil, 0
-	if r.tags == nil || r.verbatim && r.recipe == nil {
+	r.marker.m, r.marker.state = nil, 0
+	if r.tags == nil || r.verbatim && r.header.recipe == nil {
 		return
 	}
 	switch r.phase {
 	case Prefill:
-		r.m = r.tags.before
+		r.marker.m = r.tags.before
 	case ThinkDecode:
-		r.m = r.tags.inside
+		r.marker.m = r.tags.inside
 	case OutputDecode:
-		if r.bound {
-			if r.leading && !r.wrapped {
-				r.m = r.tags.begins
+		if r.given.bound {
+			if r.edge.leading && !r.edge.wrapped {
+				r.marker.m = r.tags.begins
 			}
 			return
 		}
-		if r.m = r.tags.answer; 0 < r.blocks && r.blocks < r.maxBlocks {
-			r.m = r.tags.reopens
+		if r.marker.m = r.tags.answer; 0 < r.blocks && r.blocks < r.maxBlocks {
+			r.marker.m = r.tags.reopens
 		}
 	}
 }
 
 // Verbatim says whether the answer is within a call of a tool: there, markers of thinking are text.
 func (r *Router) Verbatim(on bool) {
-	if on != r.verbatim && len(r.held) == 0 && r.phase != ThinkDecode {
+	if on != r.verbatim && len(r.marker.held) == 0 && r.phase != ThinkDecode {
 		r.verbatim = on
 		r.look()
 	}
@@ -196,7 +210,7 @@ func (r *Router) OnToken(tok runtime.Token, piece []byte, eog, forced bool) (s S
 	case r.phase == Complete:
 	case eog:
 		s.Think, s.Answer = r.Flush()
-		s.Plain = r.plain
+		s.Plain = r.header.plain
 		r.phase, s.Event = Complete, Completed
 	case r.tags == nil:
 		r.phase = OutputDecode
@@ -248,7 +262,7 @@ func (r *Router) byID(tok runtime.Token, piece []byte) (s Step) {
 // show returns the text of the answer that becomes visible with piece: piece itself, or a slice of the Router that is
 // valid until the next token.
 func (r *Router) show(piece []byte) []byte {
-	if !r.leading {
+	if !r.edge.leading {
 		return piece
 	}
 	before := r.phase
@@ -266,7 +280,7 @@ func (r *Router) enter(s *Step) {
 	r.phase = ThinkDecode
 	r.blocks++
 	s.Event |= EnterThink
-	r.lead, r.tail = r.lead[:0], r.tail[:0]
+	r.edge.lead, r.edge.tail = r.edge.lead[:0], r.edge.tail[:0]
 }
 
 // exit begins the answer: after a block, or in Prefill after a close tag without a block.
@@ -275,56 +289,57 @@ func (r *Router) exit(s *Step) {
 		s.Event |= ExitThink
 	}
 	r.phase = OutputDecode
-	r.strip = true
-	r.lead = r.lead[:0]
+	r.edge.strip = true
+	r.edge.lead = r.edge.lead[:0]
 }
 
 // releaseHeld releases all held bytes.
 func (r *Router) releaseHeld() {
-	for _, b := range r.held {
+	for _, b := range r.marker.held {
 		r.release(b)
 	}
-	r.held, r.ended = r.held[:0], 0
+	r.marker.held, r.marker.ended = r.marker.held[:0], 0
 }
 
 // release assigns one byte to the current phase, or to a header.
 func (r *Router) release(b heldByte) {
 	switch {
-	case b&hidden != 0 && r.calls && !r.part.header() && !r.aside && (r.phase != ThinkDecode || r.marked):
+	case b&hidden != 0 && r.given.calls && !r.header.part.header() && !r.header.aside &&
+		(r.phase != ThinkDecode || r.given.marked):
 		r.text(byte(b))
 	case b&hidden != 0:
-	case r.part.header():
-		if r.head = append(r.head, byte(b)); b != '\n' && len(r.head) < maxHeadBytes {
+	case r.header.part.header():
+		if r.header.head = append(r.header.head, byte(b)); b != '\n' && len(r.header.head) < maxHeadBytes {
 			return
 		}
-		r.part = inPromptHeader // not a header: the model does not follow the format
+		r.header.part = inPromptHeader // not a header: the model does not follow the format
 		r.headless()
 	default:
-		r.part = inText
+		r.header.part = inText
 		r.text(byte(b))
 	}
 }
 
 // headless turns the bytes read since the prompt's header into text, because no message followed the header.
 func (r *Router) headless() {
-	if r.part != inPromptHeader {
+	if r.header.part != inPromptHeader {
 		return
 	}
-	r.part = inText
-	for _, b := range r.head {
+	r.header.part = inText
+	for _, b := range r.header.head {
 		r.text(b)
 	}
-	r.head = r.head[:0]
+	r.header.head = r.header.head[:0]
 }
 
 // text adds a byte to the text of the current phase.
 func (r *Router) text(b byte) {
 	switch {
-	case r.other:
-	case r.phase == ThinkDecode || r.aside:
+	case r.header.other:
+	case r.phase == ThinkDecode || r.header.aside:
 		r.out[0] = append(r.out[0], b)
-	case len(r.tail) > 0:
-		if r.tail = append(r.tail, b); !isSpaceByte(b) || len(r.tail) > maxLeadBytes {
+	case len(r.edge.tail) > 0:
+		if r.edge.tail = append(r.edge.tail, b); !isSpaceByte(b) || len(r.edge.tail) > maxLeadBytes {
 			r.showTail()
 		}
 	default:
@@ -334,26 +349,26 @@ func (r *Router) text(b byte) {
 
 // showTail shows a marker that did not end the answer, because the answer continues.
 func (r *Router) showTail() {
-	for _, b := range r.tail {
+	for _, b := range r.edge.tail {
 		r.visible(b)
 	}
-	r.tail = r.tail[:0]
+	r.edge.tail = r.edge.tail[:0]
 }
 
 // visible adds a byte to the answer. It holds back white space before the first text, because a thought may follow, and
 // drops the line breaks that a model writes between thought and answer.
 func (r *Router) visible(b byte) {
-	if !r.leading {
+	if !r.edge.leading {
 		r.out[1] = append(r.out[1], b)
 		return
 	}
 	if isSpaceByte(b) {
 		switch {
-		case r.strip && b == '\n':
-			r.lead = r.lead[:0]
+		case r.edge.strip && b == '\n':
+			r.edge.lead = r.edge.lead[:0]
 			return
-		case len(r.lead) < maxLeadBytes:
-			r.lead = append(r.lead, b)
+		case len(r.edge.lead) < maxLeadBytes:
+			r.edge.lead = append(r.edge.lead, b)
 			return
 		}
 	}
@@ -363,8 +378,8 @@ func (r *Router) visible(b byte) {
 
 // showLead begins the visible answer.
 func (r *Router) showLead() {
-	r.out[1] = append(r.out[1], r.lead...)
-	r.lead, r.leading = r.lead[:0], false
+	r.out[1] = append(r.out[1], r.edge.lead...)
+	r.edge.lead, r.edge.leading = r.edge.lead[:0], false
 	if r.phase == Prefill {
 		r.phase = OutputDecode
 	}
@@ -372,15 +387,15 @@ func (r *Router) showLead() {
 
 // remember records a token's size for uncount.
 func (r *Router) remember(size int, counted bool) {
-	r.recent[r.nth%maxMarkerBytes] = tokenSize{uint16(min(size, 1<<15)), counted}
-	r.nth++
+	r.marker.recent[r.marker.nth%maxMarkerBytes] = tokenSize{uint16(min(size, 1<<15)), counted}
+	r.marker.nth++
 }
 
 // uncount subtracts from the think tokens those before the current one that lie entirely in the last n bytes, which are
 // part of a marker.
 func (r *Router) uncount(n int) {
 	for i := 1; n > 0 && i <= maxMarkerBytes; i++ {
-		t := &r.recent[(r.nth-uint8(i))%maxMarkerBytes]
+		t := &r.marker.recent[(r.marker.nth-uint8(i))%maxMarkerBytes]
 		if n -= int(t.bytes); n < 0 {
 			return
 		}
@@ -396,14 +411,14 @@ func (r *Router) uncount(n int) {
 func (r *Router) Flush() (think, answer []byte) {
 	r.out[0], r.out[1] = r.out[0][:0], r.out[1][:0]
 	r.headless()
-	if r.ended > 0 {
+	if r.marker.ended > 0 {
 		var s Step
 		r.settle(&s)
 	}
 	r.releaseHeld()
-	r.state = 0
-	r.tail = r.tail[:0]
-	if r.leading && !r.strip && len(r.lead) > 0 {
+	r.marker.state = 0
+	r.edge.tail = r.edge.tail[:0]
+	if r.edge.leading && !r.edge.strip && len(r.edge.lead) > 0 {
 		r.showLead()
 	}
 	return r.out[0], r.out[1]

@@ -7,7 +7,7 @@ import (
 )
 
 // room returns the number of KV cells that requests can still be given, after this Step's releases.
-func (s *Scheduler) room() int { return s.cells + s.freed - s.lost }
+func (s *Scheduler) room() int { return s.pool.cells + s.pool.freed - s.pool.lost }
 
 // owned returns the number of cells that the running requests would free together if all of them were preempted.
 func (s *Scheduler) owned() (n int) {
@@ -25,7 +25,7 @@ func (s *Scheduler) capacity() int { return s.room() + s.owned() }
 // not change no request is preempted for one that was preempted for it.
 func (s *Scheduler) preemptForCells() {
 	if len(s.running) == 0 {
-		s.lost = 0 // no request holds cells: the engine may have all of them
+		s.pool.lost = 0 // no request holds cells: the engine may have all of them
 	}
 	for len(s.running) > 0 {
 		need := 0
@@ -35,32 +35,32 @@ func (s *Scheduler) preemptForCells() {
 			}
 		}
 		if need == 0 || need <= s.room() {
-			s.asked = false
+			s.pool.asked = false
 			return
 		}
 		if len(s.running) == 1 {
 			r := s.running[0]
 			// The engine had no cells for its smallest slice, and there is nothing left to preempt.
-			if s.kvTokens > 0 && s.kvTokens <= r.least() {
-				s.lost = 0
+			if s.pool.kvTokens > 0 && s.pool.kvTokens <= r.least() {
+				s.pool.lost = 0
 				s.finaliseUntold(r, reason.KVFull)
 				return
 			}
-			if short := need - s.cells - s.freed; short > 0 {
+			if short := need - s.pool.cells - s.pool.freed; short > 0 {
 				// Pinned prefixes, or cells shared with requests that were just preempted, hold its cells.
 				// The caller was asked once (Plan.Reclaim), and the cells did not come.
-				if s.asked {
-					s.asked = false
+				if s.pool.asked {
+					s.pool.asked = false
 					s.finaliseUntold(r, reason.KVFull)
 					return
 				}
-				s.asked = true
+				s.pool.asked = true
 				s.plan.Reclaim, s.plan.Again = short, true
 				return
 			}
 			// The ledger has cells that the engine seemed to lack after StepKVFull. With nothing left to preempt the
 			// request tries them, 64 at a time.
-			s.lost = max(0, s.cells+s.freed-64)
+			s.pool.lost = max(0, s.pool.cells+s.pool.freed-64)
 			return
 		}
 		v, share := s.nextVictim()
@@ -68,7 +68,7 @@ func (s *Scheduler) preemptForCells() {
 		switch {
 		case share:
 			why = reason.PreemptShare
-		case s.lost > 0:
+		case s.pool.lost > 0:
 			why = reason.PreemptFull
 		}
 		s.preempt(v, why)
@@ -105,14 +105,14 @@ func (s *Scheduler) admit() {
 			if len(s.running) == 0 {
 				s.plan.Reclaim = s.lacks(r)
 			}
-			if other := 1 - class; s.byClass[other].queued > 0 && s.plan.Waiting[other] == reason.None {
+			if other := 1 - class; s.queue.Counts(other).Queued > 0 && s.plan.Waiting[other] == reason.None {
 				s.plan.Waiting[other] = reason.WaitTurn
 			}
 			return
 		}
 		s.start(r)
 		if overdue {
-			r.yielded = true // else the interactive requests that it overtook would preempt it at once
+			r.place.yielded = true // else the interactive requests that it overtook would preempt it at once
 		}
 	}
 }
@@ -123,7 +123,7 @@ func (s *Scheduler) waitsForOwn(r *request) bool {
 	reserve := max(0, s.cfg.DecodeReserve)
 	short, left := s.shortage(r), len(s.running)
 	for _, o := range s.running {
-		if o.flow.class == Interactive {
+		if o.entry.Class == Interactive {
 			short -= o.footprint(reserve)
 			left--
 		}
@@ -134,7 +134,7 @@ func (s *Scheduler) waitsForOwn(r *request) bool {
 // admitPast starts the first interactive request past a background one, and reports whether it could.
 func (s *Scheduler) admitPast() bool {
 	limit := s.cfg.Limits[Interactive].MaxRunning
-	if c := &s.byClass[Interactive]; c.queued == 0 || limit > 0 && c.running >= limit {
+	if c := s.queue.Counts(Interactive); c.Queued == 0 || limit > 0 && c.Running >= limit {
 		return false
 	}
 	r := s.first(Interactive)
@@ -149,11 +149,11 @@ func (s *Scheduler) admitPast() bool {
 // has waited Config.BackgroundEvery behind Interactive.
 func (s *Scheduler) nextClass() (class Class, overdue, ok bool) {
 	may := func(class Class) bool {
-		c, limit := &s.byClass[class], s.cfg.Limits[class].MaxRunning
-		if c.queued == 0 {
+		c, limit := s.queue.Counts(class), s.cfg.Limits[class].MaxRunning
+		if c.Queued == 0 {
 			return false
 		}
-		if limit > 0 && c.running >= limit {
+		if limit > 0 && c.Running >= limit {
 			s.plan.Waiting[class] = reason.WaitClass
 			return false
 		}
@@ -161,13 +161,13 @@ func (s *Scheduler) nextClass() (class Class, overdue, ok bool) {
 	}
 	interactive, background := may(Interactive), may(Background)
 	// The wait for an interactive target is bounded, so that background requests do not starve.
-	if background && s.risk && s.now.Sub(s.byClass[Background].servedAt) < s.cfg.BackgroundEvery {
+	if background && s.clock.risk && s.now.Sub(s.queue.Counts(Background).ServedAt) < s.cfg.BackgroundEvery {
 		s.plan.Waiting[Background] = reason.WaitEndangered
 		background = false
 	}
 	switch {
-	case background && interactive && s.now.Sub(s.byClass[Background].servedAt) >= s.cfg.BackgroundEvery &&
-		!s.dueBefore(s.first(Interactive), s.first(Background)):
+	case background && interactive && s.now.Sub(s.queue.Counts(Background).ServedAt) >= s.cfg.BackgroundEvery &&
+		!s.queue.Precedes(s.queue.First(Interactive), s.queue.First(Background)):
 		return Background, true, true
 	case interactive:
 		return Interactive, false, true
@@ -196,7 +196,7 @@ func (s *Scheduler) blocked(r *request) Reason {
 // lacks returns the number of cells that are missing for r to run alone. Cached prefixes hold them: arrive accepts only
 // requests whose history fits into the whole pool.
 func (s *Scheduler) lacks(r *request) int {
-	return max(0, r.history()+min(1, r.growth())-r.hint-s.cells-s.freed-s.owned())
+	return max(0, r.history()+min(1, r.growth())-r.hint-s.pool.cells-s.pool.freed-s.owned())
 }
 
 // shortage returns the number of cells that must become free before r may start; ≤ 0 = it may. Each running request
@@ -217,28 +217,30 @@ func (s *Scheduler) makeRoom(r *request) bool {
 	reserve := max(0, s.cfg.DecodeReserve)
 	short, left, enough := s.shortage(r), len(s.running), false
 	for !enough {
-		v := s.last(func(o *request) bool { return o.preemptFor == reason.None && s.preemptable(o, r) != reason.None })
+		v := s.last(func(o *request) bool {
+			return o.place.preemptFor == reason.None && s.preemptable(o, r) != reason.None
+		})
 		if v == nil {
 			break
 		}
-		v.preemptFor = s.preemptable(v, r)
-		v.user.leaving++
+		v.place.preemptFor = s.preemptable(v, r)
+		v.entry.User.Leaving++
 		left--
 		short -= v.footprint(reserve)
 		// A request that runs alone needs no reserve, as in blocked.
 		enough = left > 0 && short <= 0 || left == 0 && s.lacks(r) == 0
 	}
 	for i := len(s.running); i > left; i-- {
-		v := s.last(func(o *request) bool { return o.preemptFor != reason.None })
+		v := s.last(func(o *request) bool { return o.place.preemptFor != reason.None })
 		// The marks are removed in any case; requests are preempted only if all of them together make room.
-		why := v.preemptFor
-		v.preemptFor = reason.None
-		v.user.leaving--
+		why := v.place.preemptFor
+		v.place.preemptFor = reason.None
+		v.entry.User.Leaving--
 		if !enough {
 			continue
 		}
 		if why == reason.PreemptYield {
-			v.yielded = true
+			v.place.yielded = true
 		}
 		s.preempt(v, why)
 	}
@@ -250,7 +252,7 @@ func (s *Scheduler) preemptable(o, r *request) Reason {
 	switch {
 	case o.paused && s.now.Sub(o.pausedAt) >= s.cfg.PauseGrace:
 		return reason.PreemptPaused
-	case o.flow.class > r.flow.class && !o.yielded:
+	case o.entry.Class > r.entry.Class && !o.place.yielded:
 		return reason.PreemptYield
 	case s.overShare(o, r):
 		return reason.PreemptShare
@@ -262,36 +264,24 @@ func (s *Scheduler) preemptable(o, r *request) Reason {
 // cached) or EvDefer.
 func (s *Scheduler) start(r *request) {
 	if len(s.running) == 0 {
-		s.lost = 0 // as in preemptForCells, when the last one was preempted for r
+		s.pool.lost = 0 // as in preemptForCells, when the last one was preempted for r
 	}
-	s.unqueue(r)
-	f := r.flow
-	c := &s.byClass[f.class]
-	if !r.started {
-		r.started = true
-		s.unwait(r)
-		s.rejected = max(0, s.rejected-1)
-	}
-	r.user.running++
-	r.startedAt = s.now
+	s.queue.Start(&r.entry)
+	r.place.startedAt = s.now
 	// Else a request that starts would count as the least recently served one and go before those that wait for their
 	// turn.
-	r.lastStep, r.lastTurn = s.step, s.turn
+	r.turns.lastStep, r.turns.lastTurn = s.step, s.turn
 	r.state = Prefill
-	r.seq = s.takeSeq()
-	c.running++
-	c.servedAt = s.now
+	r.place.seq = s.takeSeq()
 	s.running = append(s.running, r)
-	f.pending += r.owed()
-	s.flows[f.class].fix(f)
 	if s.cfg.Prefix {
-		r.starting = true
+		r.place.starting = true
 		s.starting++
-		s.plan.Start = append(s.plan.Start, Start{Req: r.id, Seq: r.seq})
+		s.plan.Start = append(s.plan.Start, Start{Req: r.id, Seq: r.place.seq})
 		s.plan.Again = true
 		return
 	}
-	if !r.ran {
+	if !r.place.ran {
 		s.begins(r)
 	}
 	r.log.add(s.now, reason.Started, 0)
@@ -299,14 +289,14 @@ func (s *Scheduler) start(r *request) {
 
 // begins counts a request that has its first sequence.
 func (s *Scheduler) begins(r *request) {
-	s.begun++
-	r.ran, r.nth = true, s.begun
+	s.totals.begun++
+	r.place.ran, r.turns.nth = true, s.totals.begun
 }
 
 // onStarted takes the caller's answer that part of r's history is in its sequence.
 func (s *Scheduler) onStarted(r *request, e *EvStarted) {
 	switch {
-	case !r.starting:
+	case !r.place.starting:
 		panic(fmt.Sprintf("sched: EvStarted of request %d, which no Plan.Start named", r.id))
 	case e.Cached < 0 || e.Cached >= r.history():
 		panic(fmt.Sprintf("sched: EvStarted of request %d with Cached %d; it must be 0…%d, all but the last token of "+
@@ -314,19 +304,15 @@ func (s *Scheduler) onStarted(r *request, e *EvStarted) {
 	case e.Shared < 0 || e.Shared > e.Cached:
 		panic(fmt.Sprintf("sched: EvStarted of request %d with Shared %d of Cached %d", r.id, e.Shared, e.Cached))
 	}
-	r.starting = false
+	r.place.starting = false
 	s.starting--
 	r.computed, r.shared, r.hint, r.spared, r.restore, r.stops = e.Cached, e.Shared, 0, 0, 0, e.Stops
-	// Flows are charged for tokens that are computed, not for cached ones.
-	was := r.owed()
-	r.charged = max(r.charged, r.computed)
-	r.flow.pending -= was - r.owed()
-	s.flows[r.flow.class].fix(r.flow)
-	if !r.ran {
+	s.queue.Spare(&r.entry, r.computed)
+	if !r.place.ran {
 		s.begins(r)
-		r.rank = s.rankByTarget(r)
+		r.entry.Rank = s.rankByTarget(r)
 	}
-	r.reason = reason.Started
+	r.turns.reason = reason.Started
 	r.log.add(s.now, reason.Started, e.Cached)
 }
 
@@ -334,7 +320,7 @@ func (s *Scheduler) onStarted(r *request, e *EvStarted) {
 // other requests can start. A request that never ran counts against Config.MaxQueue again.
 func (s *Scheduler) onDefer(r *request, e *EvDefer) {
 	switch {
-	case !r.starting:
+	case !r.place.starting:
 		panic(fmt.Sprintf("sched: EvDefer of request %d, which no Plan.Start named", r.id))
 	case e.Reason != reason.Joining && e.Reason != reason.Restoring:
 		panic(fmt.Sprintf("sched: EvDefer of request %d with reason %q; it must be %q or %q", r.id, e.Reason,
@@ -342,24 +328,23 @@ func (s *Scheduler) onDefer(r *request, e *EvDefer) {
 	}
 	s.vacate(r, 0)
 	r.state = Queued
-	r.deferred, r.reason = e.Reason, e.Reason
+	r.place.deferred, r.turns.reason = e.Reason, e.Reason
 	s.deferred++
-	s.count[e.Reason]++
+	s.totals.count[e.Reason]++
 	r.log.add(s.now, e.Reason, 0)
-	if !r.ran {
-		r.started = false
-		s.await(r)
+	if !r.place.ran {
+		s.queue.Await(&r.entry)
 	}
 }
 
 // onReady lets a deferred request into its queue again.
 func (s *Scheduler) onReady(r *request, e *EvReady) {
-	if r.deferred == reason.None {
-		s.ignored++
+	if r.place.deferred == reason.None {
+		s.totals.ignored++
 		return
 	}
 	s.deferred--
-	r.deferred = reason.None
+	r.place.deferred = reason.None
 	r.setHint(e.Shared)
 	s.requeue(r)
 }

@@ -4,18 +4,19 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/uma-serve/uma-serve/sched/queue"
 	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
 // check verifies every invariant that is stated at a field, from scratch. It costs O(requests); tests call it
 // after each Step, and so does Step itself in builds with the tag `invariants`.
 func (s *Scheduler) check() error {
-	if s.lost < 0 || s.room() < 0 {
-		return fmt.Errorf("%d cells can be had, %d seem to be lost", s.cells+s.freed, s.lost)
+	if s.pool.lost < 0 || s.room() < 0 {
+		return fmt.Errorf("%d cells can be had, %d seem to be lost", s.pool.cells+s.pool.freed, s.pool.lost)
 	}
-	if owned := s.owned(); !s.cfg.Prefix && owned+s.cells+s.freed != s.cfg.Cells {
-		return fmt.Errorf("requests own %d cells and can have %d more, the pool has %d", owned, s.cells+s.freed,
-			s.cfg.Cells)
+	if owned := s.owned(); !s.cfg.Prefix && owned+s.pool.cells+s.pool.freed != s.cfg.Cells {
+		return fmt.Errorf("requests own %d cells and can have %d more, the pool has %d", owned,
+			s.pool.cells+s.pool.freed, s.cfg.Cells)
 	}
 	for _, check := range []func() error{s.checkRunning, s.checkRequests, s.checkCounts, s.checkPlan} {
 		if err := check(); err != nil {
@@ -32,10 +33,11 @@ func (s *Scheduler) checkRunning() error {
 		if s.requests[r.id] != r {
 			return fmt.Errorf("running request %d is not live", r.id)
 		}
-		if o, taken := seqs[r.seq]; taken || r.seq < 0 || int(r.seq) >= s.cfg.MaxRunning || !s.seqs[r.seq] {
-			return fmt.Errorf("request %d has sequence %d, taken by %d", r.id, r.seq, o)
+		seq := r.place.seq
+		if o, taken := seqs[seq]; taken || seq < 0 || int(seq) >= s.cfg.MaxRunning || !s.seqs[seq] {
+			return fmt.Errorf("request %d has sequence %d, taken by %d", r.id, seq, o)
 		}
-		seqs[r.seq] = r.id
+		seqs[seq] = r.id
 		if r.left() < 1 {
 			return fmt.Errorf("request %d runs with nothing left to compute", r.id)
 		}
@@ -50,16 +52,21 @@ func (s *Scheduler) checkRequests() error {
 		switch {
 		case r.id != id:
 			return fmt.Errorf("record of request %d says %d", id, r.id)
-		case running != (r.seq >= 0):
-			return fmt.Errorf("request %d is in state %d with sequence %d", id, r.state, r.seq)
-		case r.queued != (r.state == Queued && !r.paused && r.deferred == reason.None):
+		case running != (r.place.seq >= 0):
+			return fmt.Errorf("request %d is in state %d with sequence %d", id, r.state, r.place.seq)
+		case s.records[r.entry.Slot] != r || r.entry.Running != running:
+			return fmt.Errorf("request %d in state %d is at slot %d of the queue's entries, running %v", id, r.state,
+				r.entry.Slot, r.entry.Running)
+		case r.entry.Promise != never && (r.generated > 0 || !r.spec.Strict):
+			return fmt.Errorf("request %d with %d tokens is promised by %d", id, r.generated, r.entry.Promise)
+		case r.entry.Queued != (r.state == Queued && !r.paused && r.place.deferred == reason.None):
 			return fmt.Errorf("request %d is in state %d, paused %v, deferred %v, in queue %v", id, r.state, r.paused,
-				r.deferred, r.queued)
-		case r.shared < 0 || r.shared > r.computed || r.deferred != reason.None && r.state != Queued ||
-			r.starting && (r.state != Prefill || r.computed > 0):
+				r.place.deferred, r.entry.Queued)
+		case r.shared < 0 || r.shared > r.computed || r.place.deferred != reason.None && r.state != Queued ||
+			r.place.starting && (r.state != Prefill || r.computed > 0):
 			return fmt.Errorf("request %d in state %d shares %d of %d cells, deferred %v, starting %v", id, r.state,
-				r.shared, r.computed, r.deferred, r.starting)
-		case s.cfg.Prefix && r.started && !r.ran && !r.starting:
+				r.shared, r.computed, r.place.deferred, r.place.starting)
+		case s.cfg.Prefix && r.entry.Started && !r.place.ran && !r.place.starting:
 			return fmt.Errorf("request %d started and did not", id)
 		case r.computed < 0 || r.computed > r.history() || !running && r.computed != 0:
 			return fmt.Errorf("request %d holds %d cells of %d tokens", id, r.computed, r.history())
@@ -68,120 +75,57 @@ func (s *Scheduler) checkRequests() error {
 				s.cfg.Cells)
 		case r.thought && r.phase != Output || r.decoding() && r.state != r.phase:
 			return fmt.Errorf("request %d is in state %d, phase %d, thought %v", id, r.state, r.phase, r.thought)
-		case r.awaiting:
+		case r.place.awaiting:
 			return fmt.Errorf("request %d awaits a token across steps", id)
 		}
 	}
 	return nil
 }
 
-// checkCounts verifies the counts of requests, classes and flows, and the limits on them.
+// checkCounts verifies the queue, the counts of requests, and the limits on them.
 func (s *Scheduler) checkCounts() error {
-	byClass := [NumClasses]classState{}
 	paused, deferred, starting := 0, 0, 0
-	pending := map[*flow]int64{}
-	members := map[*flow]int{}
 	for _, r := range s.requests {
-		c := &byClass[r.flow.class]
-		c.members++
-		members[r.flow]++
-		if r.state == Prefill || r.decoding() {
-			c.running++
-			pending[r.flow] += r.owed()
-		}
-		if r.queued {
-			c.queued++
-		}
-		if !r.started {
-			c.fresh++
-		}
 		if r.paused {
 			paused++
 		}
-		if r.deferred != reason.None {
+		if r.place.deferred != reason.None {
 			deferred++
 		}
-		if r.starting {
+		if r.place.starting {
 			starting++
 		}
 	}
 	total := 0
 	for class := range NumClasses {
-		if err := s.checkClass(class, byClass[class]); err != nil {
-			return err
+		running, limit := s.queue.Counts(class).Running, s.cfg.Limits[class].MaxRunning
+		if limit > 0 && running > limit {
+			return fmt.Errorf("class %v runs %d, limit %d", class, running, limit)
 		}
-		total += s.byClass[class].running
+		total += running
 	}
-	switch fresh := byClass[Interactive].fresh + byClass[Background].fresh; {
+	switch {
 	case total != len(s.running):
 		return fmt.Errorf("%d requests have sequences, %d are listed as running", total, len(s.running))
-	case fresh > s.cfg.MaxQueue:
-		return fmt.Errorf("%d requests wait, limit %d", fresh, s.cfg.MaxQueue)
 	case deferred != s.deferred || starting != s.starting:
 		return fmt.Errorf("%d requests are deferred, counted %d; %d start, counted %d", deferred, s.deferred, starting,
 			s.starting)
 	case paused != s.paused:
 		return fmt.Errorf("%d requests are paused, counted %d", paused, s.paused)
 	}
-	for k, f := range s.flowOf {
-		if f.flowKey != k || f.members != members[f] || f.pending != pending[f] {
-			return fmt.Errorf("flow %+v: %d members, %d pending; requests say %d, %d", k, f.members, f.pending,
-				members[f], pending[f])
-		}
-	}
-	return nil
-}
-
-// checkClass verifies a class's counts against those of the requests, its limits, and its queue.
-func (s *Scheduler) checkClass(class Class, want classState) error {
-	got, limits := s.byClass[class], s.cfg.Limits[class]
-	switch {
-	case got.queued != want.queued || got.fresh != want.fresh || got.running != want.running ||
-		got.members != want.members:
-		return fmt.Errorf("class %d counts %+v, requests say %+v", class, got, want)
-	case limits.MaxRunning > 0 && got.running > limits.MaxRunning:
-		return fmt.Errorf("class %d runs %d, limit %d", class, got.running, limits.MaxRunning)
-	case limits.MaxQueue > 0 && got.fresh > limits.MaxQueue:
-		return fmt.Errorf("class %d queues %d, limit %d", class, got.fresh, limits.MaxQueue)
-	}
-	return s.checkHeap(class)
-}
-
-// checkHeap verifies the order of a class's waiting flows and their queues.
-func (s *Scheduler) checkHeap(class Class) error {
-	h, n := s.flows[class], 0
-	for i, f := range h {
-		if f.pos != i || f.head == nil {
-			return fmt.Errorf("flow %+v lies at %d of its heap and says %d", f.flowKey, i, f.pos)
-		}
-		if p := (i - 1) / 2; i > 0 && h.less(f, h[p]) {
-			return fmt.Errorf("flow %+v lies below one that goes after it", f.flowKey)
-		}
-		fresh := false
-		for r, prev := f.head, (*request)(nil); r != nil; prev, r = r, r.next {
-			n++
-			if !r.queued || r.flow != f || r.prev != prev || r.next == nil && f.tail != r {
-				return fmt.Errorf("queue of flow %+v is broken at request %d", f.flowKey, r.id)
+	return s.queue.Check(func(yield func(*queue.Entry) bool) {
+		for _, r := range s.requests {
+			if !yield(&r.entry) {
+				return
 			}
-			if fresh && r.started {
-				return fmt.Errorf("preempted request %d waits behind a new one", r.id)
-			}
-			if prev != nil && goesBefore(r, prev) {
-				return fmt.Errorf("request %d waits behind %d, which came or is due later", r.id, prev.id)
-			}
-			fresh = fresh || !r.started
 		}
-	}
-	if n != s.byClass[class].queued {
-		return fmt.Errorf("class %d: %d requests in queues, counted %d", class, n, s.byClass[class].queued)
-	}
-	return nil
+	})
 }
 
 // checkPlan verifies that the plan can be carried out: batch and cells suffice and every row is exact.
 func (s *Scheduler) checkPlan() error {
 	p := &s.plan
-	if len(p.Batch) != len(s.batch) || s.owedStep != (len(p.Batch) > 0) {
+	if len(p.Batch) != len(s.out.batch) || s.out.owedStep != (len(p.Batch) > 0) {
 		return errors.New("batch and its requests differ")
 	}
 	if p.WakeAt != 0 && (p.WakeAt <= s.now || len(p.Batch) > 0) {
@@ -196,7 +140,7 @@ func (s *Scheduler) checkPlan() error {
 	probe, forks, guessed := 0, 0, 0
 	var prompts [NumClasses]int
 	for i := range p.Batch {
-		sl, r := &p.Batch[i], s.batch[i]
+		sl, r := &p.Batch[i], s.out.batch[i]
 		if sl.Kind == SliceProbe {
 			tokens += sl.N
 			probe += sl.N
@@ -208,13 +152,14 @@ func (s *Scheduler) checkPlan() error {
 			continue
 		}
 		switch {
-		case sl.Req != r.id || sl.Seq != r.seq || sl.Start != r.computed || sl.N < 1 || sl.N-sl.Guessed > r.left() ||
-			sl.Guessed < 0 || sl.Guessed > 0 && (!sl.Drafted && sl.Guessed > r.guess.Offer || sl.Row < 0) ||
+		case sl.Req != r.id || sl.Seq != r.place.seq || sl.Start != r.computed || sl.N < 1 ||
+			sl.N-sl.Guessed > r.left() || sl.Guessed < 0 ||
+			sl.Guessed > 0 && (!sl.Drafted && sl.Guessed > r.guess.Offer || sl.Row < 0) ||
 			sl.Guessed > 0 && s.cfg.Rereads && (len(p.Batch) > 1 || sl.N-sl.Guessed > 1) ||
 			sl.Feed < 0 || sl.Feed > r.guess.Lag ||
 			sl.Drafted && (sl.Feed != r.guess.Lag || sl.Feed == 0 || sl.Guessed == 0 || sl.Guessed > r.guess.Draft):
-			return fmt.Errorf("slice %+v does not fit request %d: sequence %d, %d computed, %d left", *sl, r.id, r.seq,
-				r.computed, r.left())
+			return fmt.Errorf("slice %+v does not fit request %d: sequence %d, %d computed, %d left", *sl, r.id,
+				r.place.seq, r.computed, r.left())
 		case (sl.Kind == SliceDecode) != r.decoding():
 			return fmt.Errorf("slice %+v has the wrong kind for state %d", *sl, r.state)
 		case r.paused:
@@ -222,7 +167,7 @@ func (s *Scheduler) checkPlan() error {
 		case sl.Reason == reason.None:
 			return fmt.Errorf("slice %+v has no reason", *sl)
 		}
-		for _, o := range s.batch[:i] {
+		for _, o := range s.out.batch[:i] {
 			if o == r {
 				return fmt.Errorf("request %d has two slices", r.id)
 			}
@@ -241,7 +186,7 @@ func (s *Scheduler) checkPlan() error {
 		} else {
 			prefill += sl.N
 			if sl.Reason != reason.PrefillWhole && sl.Reason != reason.PrefillImage {
-				prompts[r.flow.class] += sl.N
+				prompts[r.entry.Class] += sl.N
 			}
 		}
 	}

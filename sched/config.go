@@ -17,6 +17,7 @@ const (
 	DefaultDecodeReserve   = 32                     // cells
 	DefaultBackgroundEvery = 5 * time.Second
 	DefaultPauseGrace      = 2 * time.Second
+	DefaultShareGrace      = time.Second // long enough that short answers end by themselves
 	DefaultITLTarget       = 100 * time.Millisecond
 	DefaultThinkFloor      = 250 * time.Millisecond
 	DefaultThinkMultiplier = 2.5
@@ -55,7 +56,7 @@ type Config struct {
 	Forks int `words:"forks"`
 	// MaxQueue is the limit on requests that wait for their first sequence after a Step. 0 = none: what cannot start at
 	// once is rejected. Preempted requests do not count. When more wait, the newest one of the owner with the most
-	// waiting requests is rejected (see share.go), even if it was accepted before.
+	// waiting requests is rejected (package queue), even if it was accepted before.
 	MaxQueue int `words:"max_queue"`
 	// Limits bound each class, indexed by Class.
 	Limits [NumClasses]ClassLimits `words:"interactive_,background_"`
@@ -158,7 +159,7 @@ func (c Config) withDefaults() Config {
 	or(&c.SoloBudget, 8*c.TickBudget)
 	or(&c.BackgroundEvery, DefaultBackgroundEvery)
 	or(&c.PauseGrace, DefaultPauseGrace)
-	or(&c.ShareGrace, defaultShareGrace)
+	or(&c.ShareGrace, DefaultShareGrace)
 	orInt(&c.StartBudget, DefaultStartBudget)
 	orInt(&c.MinPrefill, DefaultMinPrefill)
 	orInt(&c.MaxHeld, DefaultMaxHeld)

@@ -83,12 +83,12 @@
 //	  └──────────────────┴────────────── preempted ──────────────┘
 //
 // State's comment says what a request owns in each. A paused request keeps what it owns, and nothing is computed for
-// it. Queues are per class and owner; policy.lane and the comment at the top of flow.go describe the order.
+// it. Queues are per class and owner; policy.lane and package queue describe the order.
 //
 // # Users
 //
-// Users (Spec.Owner) share the queue, the sequences and the cells; share.go has the rules. So a Rejection can name a
-// request that has waited, and a Release with reason.PreemptShare one that runs.
+// Users (Spec.Owner) share the queue, the sequences and the cells; queue/share.go and share.go have the rules. So a
+// Rejection can name a request that has waited, and a Release with reason.PreemptShare one that runs.
 //
 // # Targets
 //
@@ -133,7 +133,8 @@
 //
 //	scheduler.go     Step: the order of its decisions
 //	spec.go          what a request asks, slo/ its targets; events.go the events, event.go what each of them changes
-//	flow.go          fairness between users; share.go has their shares, and who is refused or preempted for them
+//	queue/           which waiting request is next and which is rejected: fairness, shares and deadlines
+//	share.go         which running request is preempted for a user's share
 //	admit.go         which request starts, and which one is preempted when cells run out
 //	promise.go       targets, strict requests, background requests beside targets, the pace of prompts
 //	forecast/        when an arrival would give its first token, and which promise would be broken

@@ -2,10 +2,10 @@ package sched
 
 import (
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/uma-serve/uma-serve/sched/guess"
+	"github.com/uma-serve/uma-serve/sched/queue"
 	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
@@ -30,7 +30,7 @@ func (s *Scheduler) apply(in *Events, at Entry) {
 		if r := s.lookup(e.Req); r != nil {
 			s.token(r, e)
 		} else {
-			s.ignored++
+			s.totals.ignored++
 		}
 	case KindCancel:
 		e := &in.Cancels[n]
@@ -69,7 +69,7 @@ func (s *Scheduler) apply(in *Events, at Entry) {
 func (s *Scheduler) live(id ReqID) *request {
 	r := s.requests[id]
 	if r == nil {
-		s.ignored++
+		s.totals.ignored++
 	}
 	return r
 }
@@ -78,7 +78,7 @@ func (s *Scheduler) onLimit(e *EvLimit) {
 	if e.Limit < 0 || e.Waited < 0 {
 		panic(fmt.Sprintf("sched: EvLimit with Limit %v and Waited %v; both must be ≥ 0", e.Limit, e.Waited))
 	}
-	s.limit = e.Limit
+	s.clock.limit = e.Limit
 }
 
 func (s *Scheduler) onCells(e *EvCells) {
@@ -86,7 +86,7 @@ func (s *Scheduler) onCells(e *EvCells) {
 		panic(fmt.Sprintf("sched: EvCells of %d cells; it needs Config.Prefix and must be 0…%d", e.Cells,
 			s.cfg.Cells))
 	}
-	s.cells = e.Cells
+	s.pool.cells = e.Cells
 }
 
 // finished takes a request that its last token ended.
@@ -108,11 +108,11 @@ func (s *Scheduler) pause(r *request) {
 	switch {
 	case r == nil:
 	case r.paused:
-		s.ignored++
+		s.totals.ignored++
 	default:
 		r.paused, r.pausedAt = true, s.now
 		s.paused++
-		s.unqueue(r)
+		s.queue.Unqueue(&r.entry)
 	}
 }
 
@@ -121,11 +121,11 @@ func (s *Scheduler) resume(r *request) {
 	switch {
 	case r == nil:
 	case !r.paused:
-		s.ignored++
+		s.totals.ignored++
 	default:
 		r.paused = false
 		s.paused--
-		r.emitted, r.lastGap = false, 0 // the client caused the wait
+		r.timing.emitted, r.timing.lastGap = false, 0 // the client caused the wait
 		if r.state == Queued {
 			s.requeue(r)
 		}
@@ -174,32 +174,32 @@ func (s *Scheduler) arrive(e *EvArrive) {
 			late = b.target // until the promises that it would break are kept
 		}
 		r := s.rejectArrival(e, b.reason)
-		r.RetryAfter = min(max(late.Round(10*time.Millisecond), minRetry), maxRetry)
+		r.RetryAfter = queue.Retry(late)
 		r.Target, r.Predicted = b.target, b.predicted
 		return
 	}
 	r := s.newRequest()
 	*r = request{
-		id: e.Req, spec: e.Spec, arrivedAt: s.now, rank: s.nextRank(), state: Queued, phase: Output,
+		id: e.Req, spec: e.Spec, state: Queued, phase: Output,
+		entry:  queue.Entry{Slot: r.entry.Slot, Rank: s.nextRank(), Deadline: never, Due: s.dueAt(e), Promise: never},
 		extent: extent{prompt: e.Prompt, max: min(e.MaxTokens, room), spared: e.Cached, restore: e.Restore},
-		place:  place{seq: -1}, timing: timing{deadline: never, due: s.dueAt(e)},
-		guess: guess.Request{Able: e.Guesses},
+		place:  place{seq: -1},
+		guess:  guess.Request{Able: e.Guesses},
 	}
 	if e.Thinking {
 		r.phase = Think
 	}
+	r.entry.Lane.Class, r.entry.Lane.Owner = s.policy.lane(e.Class, e.Owner)
 	if e.TargetTTFT > 0 {
-		r.deadline = s.now.Add(e.TargetTTFT - e.QueuedFor)
-		s.dated++
+		r.entry.Deadline = s.now.Add(e.TargetTTFT - e.QueuedFor)
+	}
+	if e.Strict {
+		r.entry.Promise = r.entry.Deadline
 	}
 	r.setHint(e.Shared)
 	r.log.add(s.now, reason.Arrived, r.prompt)
-	class, owner := s.policy.lane(e.Class, e.Owner)
-	r.flow = s.openFlow(flowKey{class, owner})
-	r.user, r.bornAt = s.openUser(e.Owner), s.step
 	s.requests[r.id] = r
-	s.await(r)
-	s.enqueue(r)
+	s.queue.Add(&r.entry, e.Owner, r.prompt)
 }
 
 // wholeLimit returns the length in tokens of the longest prompt that a step can compute at once.
@@ -213,28 +213,28 @@ func (s *Scheduler) wholeLimit(e *Spec) int {
 // rejectArrival rejects a request before it gets a record, and returns the plan's Rejection.
 func (s *Scheduler) rejectArrival(e *EvArrive, why Reason) *Rejection {
 	s.reject(e.Req, why, 0)
-	r := request{id: e.Req, spec: e.Spec, arrivedAt: s.now, extent: extent{prompt: e.Prompt}}
+	r := request{id: e.Req, spec: e.Spec, entry: queue.Entry{Arrived: s.now}, extent: extent{prompt: e.Prompt}}
 	r.log.add(s.now, reason.Arrived, e.Prompt)
-	s.ended.note(&r, s.now, why)
+	s.totals.ended.note(&r, s.now, why)
 	return &s.plan.Reject[len(s.plan.Reject)-1]
 }
 
 // outcome takes the outcome of the previous plan's batch.
 func (s *Scheduler) outcome(e *EvStep) {
-	if !s.owedStep {
+	if !s.out.owedStep {
 		panic("sched: EvStep, but the previous plan had no batch, or its outcome came already")
 	}
-	s.owedStep = false
-	s.kvTokens = 0
+	s.out.owedStep = false
+	s.pool.kvTokens = 0
 	s.guesses.Draft.Observe(e.Drafting)
-	for i, r := range s.batch {
+	for i, r := range s.out.batch {
 		if r != nil && s.plan.Batch[i].Drafted {
 			r.guess.Draft = 0
 		}
 	}
 	switch e.Outcome {
 	case StepOK:
-		s.tick.Add(float64(e.Took), 0.2)
+		s.clock.tick.Add(float64(e.Took), 0.2)
 		s.policy.observe(&s.plan, e.Took)
 		if s.guesses.Trial() {
 			s.cost.EndStreak()
@@ -243,28 +243,28 @@ func (s *Scheduler) outcome(e *EvStep) {
 		s.observeGap(e.Took + e.Drafting)
 		s.guesses.Learn(&s.cost.Model, e.Took, e.Drafting, s.plan.Predicted)
 		if n := s.plan.PrefillTokens; n > 0 || s.plan.PrefillHeld {
-			s.rate.Observe(n, float64(e.Took)+s.overhead.Value+float64(s.waited))
+			s.clock.rate.Observe(n, float64(e.Took)+s.overhead.Value+float64(s.clock.waited))
 		}
-		for i, r := range s.batch {
+		for i, r := range s.out.batch {
 			sl := &s.plan.Batch[i]
 			if r == nil {
 				if sl.Kind != SliceProbe && !s.cfg.Prefix {
-					s.freed += sl.N // cancelled before the outcome came: it gives up these cells too
+					s.pool.freed += sl.N // cancelled before the outcome came: it gives up these cells too
 				}
 				continue
 			}
 			// Guesses count when EvToken or EvFinish says that they came true (Accepted).
 			r.computed += sl.N - sl.Guessed
 			r.guess.Guessed, r.guess.Drafted = sl.Guessed, sl.Drafted
-			s.charge(r)
+			s.queue.Charge(&r.entry, r.computed)
 			if sl.Row >= 0 {
-				r.awaiting = true
-				s.owedToken++
+				r.place.awaiting = true
+				s.out.owedToken++
 			}
 		}
 		// Forget the shortage slowly: the engine may have its cells again, or another step may meet it.
-		if s.good++; s.good >= 64 {
-			s.good, s.lost = 0, s.lost/2
+		if s.pool.good++; s.pool.good >= 64 {
+			s.pool.good, s.pool.lost = 0, s.pool.lost/2
 		}
 	// Nothing to undo: only StepOK counts what a batch computes.
 	case StepAborted:
@@ -272,11 +272,11 @@ func (s *Scheduler) outcome(e *EvStep) {
 		s.tooLate(e)
 	case StepKVFull:
 		// Half of what was tried may fit. If not, the next outcome halves it again, down to one token.
-		s.kvTokens = s.plan.Tokens
-		s.lost = max(s.lost, s.cells+s.freed-s.plan.Tokens/2)
-		s.good = 0
+		s.pool.kvTokens = s.plan.Tokens
+		s.pool.lost = max(s.pool.lost, s.pool.cells+s.pool.freed-s.plan.Tokens/2)
+		s.pool.good = 0
 	case StepFailed:
-		for _, r := range s.batch {
+		for _, r := range s.out.batch {
 			if r != nil {
 				s.finaliseUntold(r, reason.Failed)
 			}
@@ -301,22 +301,22 @@ func (s *Scheduler) tooLate(e *EvStep) {
 	if s.plan.Bound == (Bound{}) {
 		panic("sched: EvStep with outcome late, and the plan has no Bound")
 	}
-	s.lateCredit -= lateEvery
+	s.clock.lateCredit -= lateEvery
 	s.cost.MissAt(int64(s.now), s.batcher.load, s.plan.Bound.Limit)
 	// The time is lost to the prompts, whose pace forecasts use.
-	s.rate.Observe(0, float64(e.Took)+s.overhead.Value+float64(s.waited))
-	for i, r := range s.batch {
+	s.clock.rate.Observe(0, float64(e.Took)+s.overhead.Value+float64(s.clock.waited))
+	for i, r := range s.out.batch {
 		if r != nil && s.plan.Batch[i].Kind == SlicePrefill {
-			r.reason = reason.PrefillLate
+			r.turns.reason = reason.PrefillLate
 			r.log.add(s.now, reason.PrefillLate, 0)
-			s.count[reason.PrefillLate]++
+			s.totals.count[reason.PrefillLate]++
 		}
 	}
 }
 
 // token takes a sampled token.
 func (s *Scheduler) token(r *request, e *EvToken) {
-	if !r.awaiting {
+	if !r.place.awaiting {
 		panic(fmt.Sprintf("sched: EvToken of request %d, which has no row in the batch", r.id))
 	}
 	if e.Probe < 0 {
@@ -341,10 +341,11 @@ func (s *Scheduler) token(r *request, e *EvToken) {
 		Offer: e.Offer, Grade: e.Grade, Draft: e.Draft, Lag: e.Lag,
 	})
 	r.computed += e.Accepted
-	s.charge(r)
+	s.queue.Charge(&r.entry, r.computed)
 	r.computed -= e.Again
 	r.generated += e.Accepted + 1 + e.Forced
-	r.probe = e.Probe
+	r.entry.Promise = never // kept or broken: the first token is here
+	r.turns.probe = e.Probe
 	// What is left of its history counts as prompt, so that its limit moves too.
 	r.prompt -= e.Cut
 	r.max += e.Cut
@@ -357,46 +358,29 @@ func (s *Scheduler) token(r *request, e *EvToken) {
 	}
 	switch {
 	case !e.Thinking && r.phase == Think:
-		r.phase, r.thought, r.closing = Output, true, true
+		r.phase, r.thought, r.timing.closing = Output, true, true
 	case !e.Thinking:
-		r.closing = false
+		r.timing.closing = false
 	case e.Thinking && !r.thought:
 		r.phase = Think
 	}
 	r.state = r.phase
-	if r.emitted {
-		r.lastGap = int64(s.now - r.lastEmit)
+	if r.timing.emitted {
+		r.timing.lastGap = int64(s.now - r.timing.lastEmit)
 	}
-	r.lastEmit, r.emitted = s.now, true
+	r.timing.lastEmit, r.timing.emitted = s.now, true
 }
 
 // heard records that the caller answered r's row.
 func (s *Scheduler) heard(r *request) {
-	if r.awaiting {
-		r.awaiting = false
-		s.owedToken--
+	if r.place.awaiting {
+		r.place.awaiting = false
+		s.out.owedToken--
 	}
 }
 
 // reject adds a Rejection to the plan.
 func (s *Scheduler) reject(id ReqID, why Reason, after time.Duration) {
 	s.plan.Reject = append(s.plan.Reject, Rejection{Req: id, Reason: why, RetryAfter: after})
-	s.count[why]++
-}
-
-// Retry-after hints stay within these.
-const (
-	minRetry = 100 * time.Millisecond
-	maxRetry = time.Minute
-)
-
-// retryAfter estimates when a place in the queue will be free for the newest rejected request: each end of a request
-// opens one, and the requests rejected earlier will come back too.
-func (s *Scheduler) retryAfter() time.Duration {
-	if !s.finishes.Known {
-		return time.Second
-	}
-	gap := math.Max(s.finishes.Value, float64(int64(s.now)-s.finishes.Last))
-	d := time.Duration(math.Min(gap*float64(s.rejected), float64(maxRetry)))
-	return max(d.Round(10*time.Millisecond), minRetry)
+	s.totals.count[why]++
 }

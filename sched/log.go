@@ -51,7 +51,7 @@ func (e *ended) note(r *request, now Instant, why Reason) {
 	r.log.add(now, why, 0)
 	x := &e.entry[e.next]
 	x.Summary = Summary{
-		Req: r.id, Class: r.spec.Class, Owner: r.spec.Owner, Arrived: r.arrivedAt, Ended: now, Reason: why,
+		Req: r.id, Class: r.spec.Class, Owner: r.spec.Owner, Arrived: r.entry.Arrived, Ended: now, Reason: why,
 		Prompt: r.prompt, Generated: r.generated,
 	}
 	x.log = r.log
@@ -65,8 +65,8 @@ func (s *Scheduler) Decisions(dst []Decision, id ReqID) (log []Decision, ok bool
 	if r := s.requests[id]; r != nil {
 		return r.log.appendTo(dst), true
 	}
-	for i := 1; i <= s.ended.n; i++ {
-		if x := &s.ended.entry[(s.ended.next-i+endedSize)%endedSize]; x.Req == id {
+	for i := 1; i <= s.totals.ended.n; i++ {
+		if x := &s.totals.ended.entry[(s.totals.ended.next-i+endedSize)%endedSize]; x.Req == id {
 			return x.log.appendTo(dst), true
 		}
 	}
@@ -75,8 +75,8 @@ func (s *Scheduler) Decisions(dst []Decision, id ReqID) (log []Decision, ok bool
 
 // Finished appends to dst the last 64 requests that ended or were rejected, newest first.
 func (s *Scheduler) Finished(dst []Summary) []Summary {
-	for i := 1; i <= s.ended.n; i++ {
-		dst = append(dst, s.ended.entry[(s.ended.next-i+endedSize)%endedSize].Summary)
+	for i := 1; i <= s.totals.ended.n; i++ {
+		dst = append(dst, s.totals.ended.entry[(s.totals.ended.next-i+endedSize)%endedSize].Summary)
 	}
 	return dst
 }

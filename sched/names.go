@@ -1,22 +1,11 @@
 package sched
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 
 	"github.com/uma-serve/uma-serve/internal/words"
 )
-
-var classNames = [NumClasses]string{"interactive", "background"}
-
-// String returns the class's name, as clients and metrics spell it.
-func (c Class) String() string {
-	if c < NumClasses {
-		return classNames[c]
-	}
-	return "class" + strconv.Itoa(int(c))
-}
 
 var stateNames = [...]string{"queued", "prefill", "think", "output", "done", "failed"}
 
@@ -46,17 +35,6 @@ func (k SliceKind) String() string {
 		return sliceNames[k]
 	}
 	return "slice" + strconv.Itoa(int(k))
-}
-
-// AppendWord and SetWord are a class's text in a trace.
-func (c *Class) AppendWord(dst []byte) []byte { return append(dst, c.String()...) }
-func (c *Class) SetWord(text string) error {
-	i := slices.Index(classNames[:], text)
-	if i < 0 {
-		return fmt.Errorf("%q is no class", text)
-	}
-	*c = Class(i)
-	return nil
 }
 
 // AppendWord and SetWord are an outcome's text in a trace.

@@ -32,7 +32,7 @@ func (s *Scheduler) Outlook() Outlook {
 		if r.paused {
 			continue
 		}
-		o.Background = o.Background && r.flow.class == Background
+		o.Background = o.Background && r.entry.Class == Background
 		if !r.decoding() {
 			if prompt == nil || r.left() < prompt.left() {
 				prompt = r
@@ -41,13 +41,13 @@ func (s *Scheduler) Outlook() Outlook {
 		}
 		answers.AddRows(r.computed, 1)
 		// Without a token in this batch it is due by its newest one; Target has the answers with one.
-		if target := s.dueAfter(r); r.lastStep != s.step && target > 0 && r.emitted {
-			if due := r.lastEmit.Add(target); o.Due == 0 || due < o.Due {
+		if target := s.dueAfter(r); r.turns.lastStep != s.step && target > 0 && r.timing.emitted {
+			if due := r.timing.lastEmit.Add(target); o.Due == 0 || due < o.Due {
 				o.Due = due
 			}
 		}
 	}
-	for i, r := range s.batch {
+	for i, r := range s.out.batch {
 		if r == nil || s.plan.Batch[i].Row < 0 || r.paused {
 			continue
 		}
@@ -77,7 +77,7 @@ func (s *Scheduler) dueAfter(r *request) time.Duration {
 // othersLeave returns the largest chunk of at most most prompt tokens from position start on that fits beside base into
 // the time that other engines leave (EvLimit); at least Config.MinPrefill. It is for policies that do not predict.
 func (s *Scheduler) othersLeave(base cost.Load, start, most int) int {
-	if s.limit == 0 {
+	if s.clock.limit == 0 {
 		return most
 	}
 	return max(s.cost.Fits(s.limitMs(), base, start, most), min(most, s.cfg.MinPrefill))

@@ -71,7 +71,7 @@ func (b *batcher) decode(r *request, why Reason) {
 		n = min(left, maxForced, 1+max(0, min(b.left-b.keep, b.cells)-b.unserved))
 	}
 	b.add(r, n, SliceDecode, why)
-	if r.probe > 0 {
+	if r.turns.probe > 0 {
 		b.fork(r)
 	}
 }
@@ -84,16 +84,16 @@ func (b *batcher) chooseForks() {
 	s, room := b.s, min(b.left, b.cells)-b.runnable
 	s.due = s.due[:0]
 	for _, r := range s.running {
-		if r.probe > 0 && r.decoding() && !r.paused {
+		if r.turns.probe > 0 && r.decoding() && !r.paused {
 			s.due = append(s.due, r)
 		}
 	}
 	if len(s.due) > 1 {
 		slices.SortFunc(s.due, func(a, b *request) int {
-			if a.forkSkipped != b.forkSkipped {
-				return cmp.Compare(a.forkSkipped-1, b.forkSkipped-1) // 0, never skipped, comes last
+			if a.turns.forkSkipped != b.turns.forkSkipped {
+				return cmp.Compare(a.turns.forkSkipped-1, b.turns.forkSkipped-1) // 0, never skipped, comes last
 			}
-			return cmp.Compare(a.rank, b.rank)
+			return cmp.Compare(a.entry.Rank, b.entry.Rank)
 		})
 	}
 	left := s.cfg.Forks
@@ -101,41 +101,41 @@ func (b *batcher) chooseForks() {
 		left = len(s.due)
 	}
 	for _, r := range s.due {
-		if left == 0 || r.probe > room {
+		if left == 0 || r.turns.probe > room {
 			s.skipFork(r)
 			continue
 		}
-		room -= r.probe
+		room -= r.turns.probe
 		left--
 	}
 }
 
 // skipFork drops the fork that r requested.
 func (s *Scheduler) skipFork(r *request) {
-	s.count[reason.ProbeSkipped]++
-	r.log.add(s.now, reason.ProbeSkipped, r.probe)
-	r.probe = 0
-	if r.forkSkipped == 0 {
-		r.forkSkipped = s.step
+	s.totals.count[reason.ProbeSkipped]++
+	r.log.add(s.now, reason.ProbeSkipped, r.turns.probe)
+	r.turns.probe = 0
+	if r.turns.forkSkipped == 0 {
+		r.turns.forkSkipped = s.step
 	}
 }
 
 // fork adds the rows of r's probe behind its decode slice, or skips it when other requests need the room.
 func (b *batcher) fork(r *request) {
-	s, n, why := b.s, r.probe, reason.Probe
+	s, n, why := b.s, r.turns.probe, reason.Probe
 	if n > min(b.left-b.keep, b.cells)-b.unserved {
 		s.skipFork(r)
 		return
 	}
-	r.probe, r.forkSkipped = 0, 0
-	s.count[why]++
+	r.turns.probe, r.turns.forkSkipped = 0, 0
+	s.totals.count[why]++
 	r.log.add(s.now, why, n)
 	p := &s.plan
 	p.Tokens += n
 	p.ProbeTokens += n
 	p.Batch = append(p.Batch, Slice{Req: r.id, Seq: -1, Start: r.computed, N: n, Row: p.Tokens - 1, Kind: SliceProbe,
 		Reason: why})
-	s.batch = append(s.batch, nil)
+	s.out.batch = append(s.out.batch, nil)
 	b.load.AddRows(r.computed, n)
 	b.left -= n
 	b.cells -= n
@@ -150,8 +150,8 @@ func (b *batcher) prefill(r *request, n int, why Reason) int {
 	if stop := r.toStop(); stop > 0 && n > stop && !r.spec.Whole {
 		n, why = stop, reason.PrefillSeal
 	}
-	if limit := b.s.cfg.Limits[r.flow.class].StepTokens; limit > 0 && n > limit-b.prompts[r.flow.class] {
-		n, why, b.waits = limit-b.prompts[r.flow.class], reason.PrefillClass, true
+	if limit := b.s.cfg.Limits[r.entry.Class].StepTokens; limit > 0 && n > limit-b.prompts[r.entry.Class] {
+		n, why, b.waits = limit-b.prompts[r.entry.Class], reason.PrefillClass, true
 		if n <= 0 {
 			return 0
 		}
@@ -202,7 +202,7 @@ func (b *batcher) prefill(r *request, n int, why Reason) int {
 func (b *batcher) add(r *request, n int, kind SliceKind, why Reason) {
 	s := b.s
 	p := &s.plan
-	sl := Slice{Req: r.id, Seq: r.seq, Start: r.computed, N: n, Row: -1, Kind: kind, Reason: why}
+	sl := Slice{Req: r.id, Seq: r.place.seq, Start: r.computed, N: n, Row: -1, Kind: kind, Reason: why}
 	p.Tokens += n
 	if n == r.left() {
 		sl.Row = p.Tokens - 1
@@ -211,17 +211,17 @@ func (b *batcher) add(r *request, n int, kind SliceKind, why Reason) {
 		p.DecodeTokens += n
 	} else {
 		p.PrefillTokens += n
-		b.prompts[r.flow.class] += n
+		b.prompts[r.entry.Class] += n
 	}
 	p.Batch = append(p.Batch, sl)
-	s.batch = append(s.batch, r)
+	s.out.batch = append(s.out.batch, r)
 	addSlice(&b.load, kind, r.computed, n)
-	s.count[why]++
-	r.reason = why
+	s.totals.count[why]++
+	r.turns.reason = why
 	r.log.add(s.now, why, n)
-	r.lastStep = s.step
+	r.turns.lastStep = s.step
 	s.turn++
-	r.lastTurn = s.turn
+	r.turns.lastTurn = s.turn
 	b.left -= n
 	b.cells -= n
 	b.unserved--
@@ -234,10 +234,10 @@ func (b *batcher) decodeAll(order []*request, limit int, why Reason) (rest []*re
 	if len(order) > limit {
 		slices.SortFunc(order, func(a, b *request) int {
 			switch {
-			case a.lastTurn != b.lastTurn:
-				return cmp.Compare(a.lastTurn, b.lastTurn)
+			case a.turns.lastTurn != b.turns.lastTurn:
+				return cmp.Compare(a.turns.lastTurn, b.turns.lastTurn)
 			default:
-				return cmp.Compare(a.rank, b.rank)
+				return cmp.Compare(a.entry.Rank, b.entry.Rank)
 			}
 		})
 		order, rest, why = order[:limit], order[limit:], reason.DecodeTurn
@@ -276,15 +276,15 @@ func (b *batcher) reserve(pre []*request) {
 // comparePrompts orders prompts by class, then those before their first token first, then promised ones by deadline.
 func comparePrompts(a, b *request) int {
 	switch {
-	case a.flow.class != b.flow.class:
-		return int(a.flow.class) - int(b.flow.class)
+	case a.entry.Class != b.entry.Class:
+		return int(a.entry.Class) - int(b.entry.Class)
 	case (a.generated > 0) != (b.generated > 0):
 		if a.generated > 0 {
 			return 1
 		}
 		return -1
 	}
-	return cmp.Compare(a.promised(), b.promised())
+	return cmp.Compare(a.entry.Promise, b.entry.Promise)
 }
 
 // whyNotMore returns the plan's reason when the policy itself set no limit.

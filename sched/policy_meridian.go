@@ -119,9 +119,9 @@ func (p *meridian) fill(b *batcher) {
 			continue
 		}
 		p.skip(b, r, reason.ThinkHeld)
-		s.guard.thinkHeld++
+		s.clock.guard.thinkHeld++
 	}
-	if s.plan.Reason == reason.None && s.guard.thinkHeld > 0 {
+	if s.plan.Reason == reason.None && s.clock.guard.thinkHeld > 0 {
 		s.plan.Reason = reason.Target
 	}
 	p.finish(b)
@@ -155,7 +155,7 @@ func (p *meridian) apart(rows int) (first, yielding []*request) {
 // yieldsRow reports whether r's next token waits, for up to Config.ThinkFloor, where it would make one with an ITL
 // target late: r is a background answer that has none, and the policy is meridian.
 func (s *Scheduler) yieldsRow(r *request) bool {
-	return s.yields && r.flow.class == Background && r.state == Output && s.itlTarget(r) == 0
+	return s.clock.yields && r.entry.Class == Background && r.state == Output && s.itlTarget(r) == 0
 }
 
 // thoughts adds the rows of the thinking requests that are due or fit below ms, and returns the other requests.
@@ -174,7 +174,7 @@ func (p *meridian) thoughts(b *batcher, rows int, ms float64, bounded bool) (wai
 
 // due reports whether r's next token is due by Config.ThinkFloor: with the next step it would be late.
 func (p *meridian) due(r *request) bool {
-	return !r.emitted || r.lastEmit <= p.s.now.Add(p.s.guard.target).Add(-p.cfg.ThinkFloor)
+	return !r.timing.emitted || r.timing.lastEmit <= p.s.now.Add(p.s.clock.guard.target).Add(-p.cfg.ThinkFloor)
 }
 
 // inTurn adds the rows of the requests that are due by Config.ThinkFloor, then of those that fit until the first one
@@ -188,19 +188,19 @@ func (p *meridian) inTurn(b *batcher, order []*request, rows int, why, late Reas
 			return -1
 		case ad != bd:
 			return 1
-		case a.flow.class != b.flow.class && !ad:
-			return int(a.flow.class) - int(b.flow.class)
-		case a.lastTurn != b.lastTurn:
-			return cmp.Compare(a.lastTurn, b.lastTurn)
+		case a.entry.Class != b.entry.Class && !ad:
+			return int(a.entry.Class) - int(b.entry.Class)
+		case a.turns.lastTurn != b.turns.lastTurn:
+			return cmp.Compare(a.turns.lastTurn, b.turns.lastTurn)
 		}
-		return cmp.Compare(a.rank, b.rank)
+		return cmp.Compare(a.entry.Rank, b.entry.Rank)
 	})
 	for i, r := range order {
 		if s.plan.Tokens >= rows || b.left == 0 {
 			return order[i:]
 		}
 		switch {
-		case p.due(r) && r.lastStep+1 < s.step:
+		case p.due(r) && r.turns.lastStep+1 < s.step:
 			b.decode(r, late)
 		case p.due(r), fits(i, r):
 			b.decode(r, why)
@@ -215,8 +215,8 @@ func (p *meridian) inTurn(b *batcher, order []*request, rows int, why, late Reas
 func (p *predictive) rowFits(b *batcher, r *request, ms float64) bool {
 	l := b.load
 	l.AddRows(r.computed, 1)
-	if r.probe > 0 {
-		l.AddRows(r.computed, r.probe)
+	if r.turns.probe > 0 {
+		l.AddRows(r.computed, r.turns.probe)
 	}
 	return p.s.cost.Upper(l) <= ms
 }

@@ -150,14 +150,14 @@ func (p *uma) guard(now Instant) (hold, floor bool) {
 	}
 	late, floorTarget := false, int64(guardSlack*p.plain(len(p.dec)))
 	for _, r := range p.dec {
-		if r.flow.class != Interactive || !r.emitted {
+		if r.entry.Class != Interactive || !r.timing.emitted {
 			continue
 		}
 		target := int64(p.cfg.Guard)
 		if r.spec.TargetITL > 0 {
 			target = int64(r.spec.TargetITL)
 		}
-		if max(int64(now-r.lastEmit), r.lastGap) > max(target, floorTarget) {
+		if max(int64(now-r.timing.lastEmit), r.timing.lastGap) > max(target, floorTarget) {
 			late = true
 			break
 		}
@@ -184,14 +184,14 @@ func (p *uma) sort() {
 		switch {
 		case order != 0:
 			return order
-		case a.flow.vt != b.flow.vt:
-			return cmp.Compare(a.flow.vt, b.flow.vt)
-		case a.deadline != b.deadline:
-			return cmp.Compare(a.deadline, b.deadline)
-		case a.lastStep != b.lastStep:
-			return cmp.Compare(a.lastStep, b.lastStep)
+		case a.entry.Served() != b.entry.Served():
+			return cmp.Compare(a.entry.Served(), b.entry.Served())
+		case a.entry.Deadline != b.entry.Deadline:
+			return cmp.Compare(a.entry.Deadline, b.entry.Deadline)
+		case a.turns.lastStep != b.turns.lastStep:
+			return cmp.Compare(a.turns.lastStep, b.turns.lastStep)
 		}
-		return cmp.Compare(a.rank, b.rank)
+		return cmp.Compare(a.entry.Rank, b.entry.Rank)
 	})
 	if p.turn++; p.turn < turnEvery {
 		return

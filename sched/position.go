@@ -20,8 +20,8 @@ func queuedBefore(a, b *request) bool {
 	switch {
 	case a.paused != b.paused:
 		return b.paused
-	case a.flow.class != b.flow.class:
-		return a.flow.class < b.flow.class
+	case a.entry.Class != b.entry.Class:
+		return a.entry.Class < b.entry.Class
 	}
-	return goesBefore(a, b)
+	return a.entry.Before(&b.entry)
 }

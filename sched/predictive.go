@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/uma-serve/uma-serve/sched/queue"
 	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
@@ -61,8 +62,6 @@ const (
 	// lateSlower is the slowdown assumed for the step of answers alone that follows a step that was given up: the cause
 	// often lasts.
 	lateSlower = 1.5
-	// fairSlack is the lead in computed tokens from which on an owner's prompts go behind those of the others.
-	fairSlack = 2048
 )
 
 func (p *predictive) lane(c Class, owner uint32) (Class, uint32) { return c, owner }
@@ -90,14 +89,14 @@ func (p *predictive) split() {
 // skip records that nothing is computed for r in this step, for the first reason that is given.
 func (p *predictive) skip(b *batcher, r *request, why Reason) {
 	// unserved reserves a cell for each request: one that is counted twice would let a later slice exceed the batch.
-	if r.lastSkip == p.s.step {
+	if r.turns.lastSkip == p.s.step {
 		return
 	}
-	r.lastSkip = p.s.step
+	r.turns.lastSkip = p.s.step
 	b.unserved--
-	r.reason = why
+	r.turns.reason = why
 	r.log.add(p.s.now, why, 0)
-	p.s.count[why]++
+	p.s.totals.count[why]++
 }
 
 // finish sets the plan's reason and budget, after everything was added.
@@ -118,27 +117,27 @@ func (p *predictive) sort() {
 	if p.hasTurn = false; len(p.pre) < 2 {
 		return
 	}
-	least := p.pre[0].flow.vt
+	least := p.pre[0].entry.Served()
 	for _, r := range p.pre {
-		least = min(least, r.flow.vt)
+		least = min(least, r.entry.Served())
 	}
 	slices.SortFunc(p.pre, func(a, b *request) int {
-		order, af, bf := comparePrompts(a, b), a.flow, b.flow
-		switch aAhead, bAhead := af.vt-least > fairSlack, bf.vt-least > fairSlack; {
+		order, av, bv := comparePrompts(a, b), a.entry.Served(), b.entry.Served()
+		switch aAhead, bAhead := av-least > queue.FairSlack, bv-least > queue.FairSlack; {
 		case order != 0:
 			return order
 		case aAhead != bAhead && aAhead:
 			return 1
 		case aAhead != bAhead:
 			return -1
-		case aAhead && af.vt != bf.vt:
-			return cmp.Compare(af.vt, bf.vt)
-		case a.deadline != b.deadline:
-			return cmp.Compare(a.deadline, b.deadline)
+		case aAhead && av != bv:
+			return cmp.Compare(av, bv)
+		case a.entry.Deadline != b.entry.Deadline:
+			return cmp.Compare(a.entry.Deadline, b.entry.Deadline)
 		case a.left() != b.left():
 			return a.left() - b.left()
 		}
-		return cmp.Compare(a.rank, b.rank)
+		return cmp.Compare(a.entry.Rank, b.entry.Rank)
 	})
 	if p.hasTurn = p.turn >= turnEvery-1; p.hasTurn {
 		oldestFirst(p.pre)
@@ -152,7 +151,7 @@ func (p *predictive) countTurn(computed int) {
 		return
 	}
 	p.turn++
-	if first := p.pre[0]; p.hasTurn && (first.lastStep == p.s.step || first.lastSkip == p.s.step) {
+	if first := p.pre[0]; p.hasTurn && (first.turns.lastStep == p.s.step || first.turns.lastSkip == p.s.step) {
 		p.turn = 0
 	}
 }
@@ -161,7 +160,9 @@ func (p *predictive) countTurn(computed int) {
 func oldestFirst(pre []*request) {
 	first := 0
 	for i, r := range pre {
-		if o := pre[first]; r.lastStep < o.lastStep || r.lastStep == o.lastStep && r.rank < o.rank {
+		o := pre[first]
+		switch at, oldest := r.turns.lastStep, o.turns.lastStep; {
+		case at < oldest, at == oldest && r.entry.Rank < o.entry.Rank:
 			first = i
 		}
 	}

@@ -120,7 +120,7 @@ func (e *engine) preempted(rel Release) {
 	}
 	answers := func(r *request) bool { return r.phase == Output && r.generated > 0 }
 	for _, b := range e.s.running {
-		if b.starting || b.paused || b == v {
+		if b.place.starting || b.paused || b == v {
 			continue
 		}
 		if answers(v) && !answers(b) && !v.paused {
@@ -131,10 +131,10 @@ func (e *engine) preempted(rel Release) {
 		}
 	}
 	for _, b := range e.s.running {
-		if b.starting || b.paused || b == v || e.ever[v.id] || e.ever[b.id] {
+		if b.place.starting || b.paused || b == v || e.ever[v.id] || e.ever[b.id] {
 			continue
 		}
-		urgent := b.deadline != never && b.due < v.due
+		urgent := b.entry.Deadline != never && b.entry.Due < v.entry.Due
 		if e.lost[[2]ReqID{b.id, v.id}] || e.first[b.id] > e.first[v.id] && !urgent {
 			e.t.Fatalf("request %d makes way for %d, which made way for it or started after it\n%s", v.id, b.id,
 				e.trace)
@@ -147,13 +147,13 @@ func (e *engine) preempted(rel Release) {
 // before it when its user runs its share already; TestShareOfSequences holds that.
 func (e *engine) parkedFirst(id ReqID) {
 	r := e.s.requests[id]
-	if r == nil || r.ran {
+	if r == nil || r.place.ran {
 		return
 	}
 	for _, o := range e.s.requests {
-		if o.queued && o.started && o.flow.class == r.flow.class &&
+		if o.entry.Queued && o.entry.Started && o.entry.Class == r.entry.Class &&
 			o.log.entry[(o.log.next-1+logSize)%logSize].Last < e.now &&
-			o.user == r.user {
+			o.entry.User == r.entry.User {
 			e.t.Fatalf("request %d starts before %d, which was preempted\n%s", id, o.id, e.trace)
 		}
 	}

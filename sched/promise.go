@@ -7,6 +7,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/sched/cost"
 	"github.com/uma-serve/uma-serve/sched/forecast"
+	"github.com/uma-serve/uma-serve/sched/queue"
 	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
@@ -15,41 +16,26 @@ import (
 //
 // A target of the first token is a deadline. The queue of a flow is in the order of deadlines, and between flows that
 // are level the earliest one is served first (earliest deadline first, Liu and Layland 1973). A request without a
-// target counts as one with a target of undatedTarget, so that it is not overtaken for ever.
-
-// undatedTarget is the TTFT target that orders requests without one.
-const undatedTarget = 10 * time.Second
+// target counts as one with a target of queue.UndatedTarget, so that it is not overtaken for ever.
 
 // dueAt returns the deadline of an arrival's first token, by which it is queued. Without a target it does not depend on
 // EvArrive.QueuedFor, so that these requests stay in the order in which they came. A request with a target that is not
-// strict goes behind the promises that are due within undatedTarget.
+// strict goes behind the promises that are due within queue.UndatedTarget.
 func (s *Scheduler) dueAt(e *EvArrive) Instant {
-	undated := s.now.Add(undatedTarget)
-	if e.TargetTTFT <= 0 || !s.byTarget {
+	undated := s.now.Add(queue.UndatedTarget)
+	if e.TargetTTFT <= 0 || !s.clock.byTarget {
 		return undated
 	}
 	due := s.now.Add(e.TargetTTFT - e.QueuedFor)
-	if e.Strict || s.dated == 0 {
+	if e.Strict || s.queue.Dated() == 0 {
 		return due
 	}
 	for _, r := range s.requests {
-		if p := r.promised(); r.spec.Class == e.Class && p <= undated {
+		if p := r.entry.Promise; r.spec.Class == e.Class && p <= undated {
 			due = max(due, p)
 		}
 	}
 	return due
-}
-
-// goesBefore reports whether a goes before b in the queue of a flow: requests that have started go first, by rank; new
-// ones by deadline, then by rank.
-func goesBefore(a, b *request) bool {
-	switch {
-	case a.started != b.started:
-		return a.started
-	case !a.started && a.due != b.due && (a.deadline != never || b.deadline != never):
-		return a.due < b.due
-	}
-	return a.rank < b.rank
 }
 
 // rankByTarget returns the rank of a request that starts: behind all others, or with a target before the running ones
@@ -57,20 +43,21 @@ func goesBefore(a, b *request) bool {
 // Ranks do not change by it.
 func (s *Scheduler) rankByTarget(r *request) uint64 {
 	rank := s.nextRank()
-	if r.deadline == never || !s.byTarget {
+	if r.entry.Deadline == never || !s.clock.byTarget {
 		return rank
 	}
 	// The last of those that are due no later and have begun, also those that have made way: one without a target may
 	// rank before it by its age.
 	behind := uint64(0)
 	for _, o := range s.requests {
-		if o != r && o.ran && o.flow.class == r.flow.class && o.due <= r.due {
-			behind = max(behind, o.rank)
+		if o != r && o.place.ran && o.entry.Class == r.entry.Class && o.entry.Due <= r.entry.Due {
+			behind = max(behind, o.entry.Rank)
 		}
 	}
 	for _, o := range s.running {
-		if o != r && o.ran && o.flow.class == r.flow.class && o.due > r.due && o.rank > behind {
-			rank = min(rank, o.rank-1)
+		e := &o.entry
+		if o != r && o.place.ran && e.Class == r.entry.Class && e.Due > r.entry.Due && e.Rank > behind {
+			rank = min(rank, e.Rank-1)
 		}
 	}
 	return rank
@@ -163,25 +150,26 @@ func (s *Scheduler) answerStep(e *EvArrive, target time.Duration) time.Duration 
 // would then be broken. 0 = nothing was measured.
 func (s *Scheduler) firstToken(e *EvArrive) (in time.Duration, breaks bool) {
 	class, _ := s.policy.lane(e.Class, e.Owner)
-	jobs := s.jobs[:0]
+	jobs := s.clock.jobs[:0]
 	// Prompts of lower classes go behind e, so they delay nothing.
 	for _, r := range s.running {
-		if r.flow.class <= class && !r.decoding() && !r.paused {
-			jobs = append(jobs, forecast.Job{Running: true, Started: true, Due: int64(s.stillDue(r)), Rank: r.rank,
-				ID: uint64(r.id), Left: r.left(), Promise: int64(r.promised())})
+		if r.entry.Class <= class && !r.decoding() && !r.paused {
+			jobs = append(jobs, forecast.Job{Running: true, Started: true, Due: int64(s.queue.StillDue(&r.entry)),
+				Rank: r.entry.Rank, ID: uint64(r.id), Left: r.left(), Promise: int64(r.entry.Promise)})
 		}
 	}
 	for _, r := range s.requests {
-		if r.flow.class <= class && r.state == Queued && !r.paused {
-			jobs = append(jobs, forecast.Job{Started: r.started, Due: int64(s.stillDue(r)), Rank: r.rank,
-				ID: uint64(r.id), Left: r.toCompute(), Restore: int64(r.restore), Promise: int64(r.promised())})
+		if r.entry.Class <= class && r.state == Queued && !r.paused {
+			jobs = append(jobs, forecast.Job{Started: r.entry.Started, Due: int64(s.queue.StillDue(&r.entry)),
+				Rank: r.entry.Rank, ID: uint64(r.id), Left: r.toCompute(), Restore: int64(r.restore),
+				Promise: int64(r.entry.Promise)})
 		}
 	}
 	jobs = append(jobs, forecast.Job{Arrival: true, Due: int64(s.dueAt(e)), Rank: ^uint64(0), ID: uint64(e.Req),
 		Left: e.Prompt - min(max(e.Shared, e.Cached), e.Prompt-1), Restore: int64(e.Restore), Promise: forecast.None})
-	s.jobs = jobs
+	s.clock.jobs = jobs
 	engine := forecast.Engine{Now: int64(s.now), Running: len(s.running), Free: s.cfg.MaxRunning - len(s.running),
-		Cells: s.room(), Gap: s.turnoverGap(), Pace: s.promptPace(), ByDue: s.byTarget}
+		Cells: s.room(), Gap: s.turnoverGap(), Pace: s.promptPace(), ByDue: s.clock.byTarget}
 	if n := len(s.running); n > 0 {
 		engine.Mean = s.owned() / n
 		for _, r := range s.running {
@@ -195,8 +183,8 @@ func (s *Scheduler) firstToken(e *EvArrive) (in time.Duration, breaks bool) {
 // turnoverGap returns the mean time between two ends of requests while others wait, in ns. Before any was measured the
 // running requests are assumed to reach their token limits.
 func (s *Scheduler) turnoverGap() float64 {
-	if s.turnover.Known || len(s.running) == 0 {
-		return s.turnover.Value
+	if s.clock.turnover.Known || len(s.running) == 0 {
+		return s.clock.turnover.Value
 	}
 	l := cost.Load{More: passes(s.running)}
 	left := 0
@@ -211,8 +199,8 @@ func (s *Scheduler) turnoverGap() float64 {
 // promptPace returns the time of a prompt token in ns: at the pace of recent steps, or by the cost model if nothing
 // runs.
 func (s *Scheduler) promptPace() float64 {
-	if s.rate.Known() && (len(s.running) > 0 || s.cost.Prompts() == 0) {
-		return s.rate.Take(1)
+	if s.clock.rate.Known() && (len(s.running) > 0 || s.cost.Prompts() == 0) {
+		return s.clock.rate.Take(1)
 	}
 	if s.cost.Prompts() == 0 {
 		return 0
@@ -245,27 +233,19 @@ func (s *Scheduler) ComputeTime(start, n int) time.Duration {
 // 1. Tokens that running requests or a store probably have are left out.
 func (r *request) toCompute() int { return max(1, r.left()-max(r.hint, r.spared)) }
 
-// promised returns the deadline of the promise of r's first token while it is open; never = none.
-func (r *request) promised() Instant {
-	if r.spec.Strict && r.generated == 0 {
-		return r.deadline
-	}
-	return never
-}
-
 // endangered reports whether background requests wait (Config.BackgroundEvery bounds it): an interactive request with a
 // TTFT target waits for a sequence, or will miss its target at the pace of recent steps.
 func (s *Scheduler) endangered() bool {
-	interactive := func(r *request) bool { return r.flow.class == Interactive && !r.paused }
-	if s.dated == 0 || !s.byTarget || !slices.ContainsFunc(s.running, interactive) {
+	interactive := func(r *request) bool { return r.entry.Class == Interactive && !r.paused }
+	if s.queue.Dated() == 0 || !s.clock.byTarget || !slices.ContainsFunc(s.running, interactive) {
 		return false // nothing else would be computed
 	}
 	pace := s.promptPace()
 	for _, r := range s.requests {
-		if r.deadline == never || r.generated > 0 || !interactive(r) || r.deadline < s.now {
+		if r.entry.Deadline == never || r.generated > 0 || !interactive(r) || r.entry.Deadline < s.now {
 			continue
 		}
-		if float64(s.now)+forecast.Margin*float64(r.toCompute())*pace > float64(r.deadline) || r.state == Queued {
+		if float64(s.now)+forecast.Margin*float64(r.toCompute())*pace > float64(r.entry.Deadline) || r.state == Queued {
 			return true
 		}
 	}
@@ -274,11 +254,11 @@ func (s *Scheduler) endangered() bool {
 
 // turnedOver records that a request has ended: the next one that waits has its sequence and cells.
 func (s *Scheduler) turnedOver() {
-	if s.byClass[Interactive].queued+s.byClass[Background].queued == 0 {
-		s.turnover.Break()
+	if s.queue.Len() == 0 {
+		s.clock.turnover.Break()
 		return
 	}
-	s.turnover.Add(int64(s.now), turnoverWeight)
+	s.clock.turnover.Add(int64(s.now), turnoverWeight)
 }
 
 // turnoverWeight makes the mean of about the last 20 gaps: their sum is what a forecast needs, not the newest.
@@ -292,24 +272,24 @@ func (s *Scheduler) firstTokenIn(left int) time.Duration {
 		l.AddPrompt(0, left)
 		return time.Duration(s.cost.Predict(l) * 1e6)
 	}
-	if !s.rate.Known() {
+	if !s.clock.rate.Known() {
 		return 0
 	}
-	return time.Duration(s.rate.Take(left))
+	return time.Duration(s.clock.rate.Take(left))
 }
 
 // atRisk counts the requests before their first token that have missed their TTFT target, or will at the pace of recent
 // steps. For a waiting request only its own prompt counts.
 func (s *Scheduler) atRisk() int {
 	n := 0
-	if s.dated == 0 {
+	if s.queue.Dated() == 0 {
 		return 0
 	}
 	for _, r := range s.requests {
-		if r.deadline == never || r.generated > 0 {
+		if r.entry.Deadline == never || r.generated > 0 {
 			continue
 		}
-		if s.now.Add(s.firstTokenIn(r.left())) > r.deadline {
+		if s.now.Add(s.firstTokenIn(r.left())) > r.entry.Deadline {
 			n++
 		}
 	}

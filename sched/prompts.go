@@ -33,10 +33,10 @@ func (b stepBudget) within(limit float64) stepBudget {
 
 // limitMs returns EvLimit's limit less the overhead between two batches, in ms; 0 = none.
 func (s *Scheduler) limitMs() float64 {
-	if s.limit == 0 {
+	if s.clock.limit == 0 {
 		return 0
 	}
-	return max(float64(s.limit)-s.overhead.Value, 1) / 1e6
+	return max(float64(s.clock.limit)-s.overhead.Value, 1) / 1e6
 }
 
 // budget returns how long this step may take for these answers, whose rows are what the batch consists of.
@@ -55,11 +55,11 @@ func (p *predictive) ownBudget(b *batcher, answers []*request) stepBudget {
 		}
 		target = min(target, t)
 		since := time.Duration(0)
-		if r.emitted {
-			since = p.s.now.Sub(r.lastEmit)
+		if r.timing.emitted {
+			since = p.s.now.Sub(r.timing.lastEmit)
 		}
 		left = min(left, t-since)
-		begun = begun || r.generated < firstTokens && r.flow.class == Interactive
+		begun = begun || r.generated < firstTokens && r.entry.Class == Interactive
 	}
 	if target == far {
 		ms := float64(p.cfg.SoloBudget) / 1e6
@@ -87,7 +87,7 @@ func (p *predictive) ownBudget(b *batcher, answers []*request) stepBudget {
 		ms = min(ms, max(enoughSteps*budget.alone, enoughShare*float64(target)/1e6))
 	}
 	budget.ms = ms
-	p.s.guard = guard{state: GuardTrim, target: target, infeasible: p.infeasible}
+	p.s.clock.guard = guard{state: GuardTrim, target: target, infeasible: p.infeasible}
 	return budget
 }
 
@@ -96,8 +96,8 @@ func (p *predictive) ownBudget(b *batcher, answers []*request) stepBudget {
 // steps, up to lateMost times in a row.
 func (p *predictive) bound(budget *stepBudget) Bound {
 	s := p.s
-	s.lateCredit = min(s.lateCredit+1, lateMost*lateEvery)
-	if s.lateCredit < lateEvery || s.cost.Steps() < learnedSteps {
+	s.clock.lateCredit = min(s.clock.lateCredit+1, lateMost*lateEvery)
+	if s.clock.lateCredit < lateEvery || s.cost.Steps() < learnedSteps {
 		return Bound{}
 	}
 	decide := budget.left - mul(lateSlower, budget.alone) - s.overhead.Value/1e6
@@ -106,7 +106,7 @@ func (p *predictive) bound(budget *stepBudget) Bound {
 
 // itlTarget returns the target of r's next token after its newest one, 0 = none.
 func (s *Scheduler) itlTarget(r *request) time.Duration {
-	return r.spec.Targets.Next(s.cfg.ITLTarget, r.flow.class == Interactive, r.closing)
+	return r.spec.Targets.Next(s.cfg.ITLTarget, r.entry.Class == Interactive, r.timing.closing)
 }
 
 // promptFill gives the rest of one step to prompts.
@@ -194,13 +194,13 @@ func (f *promptFill) add(r *request) (more bool) {
 	if most == 0 {
 		return false
 	}
-	if f.p.s.risk && r.flow.class == Background && f.total > 0 && !(f.p.hasTurn && r == f.p.pre[0]) {
+	if f.p.s.clock.risk && r.entry.Class == Background && f.total > 0 && !(f.p.hasTurn && r == f.p.pre[0]) {
 		// A longer step would bring an interactive request, which could miss its target, its first token later.
 		f.p.skip(f.b, r, reason.WaitEndangered)
 		return true
 	}
 	if f.together && most == r.left() && awaitsFirstToken(r) {
-		f.waits, r.group = true, f.p.group.ended+1
+		f.waits, r.turns.group = true, f.p.group.ended+1
 		if most--; most == 0 {
 			f.p.skip(f.b, r, reason.PrefillTogether)
 			return true
@@ -226,7 +226,7 @@ func (f *promptFill) add(r *request) (more bool) {
 }
 
 // awaitsFirstToken reports whether the first token of an interactive answer depends on prompt r.
-func awaitsFirstToken(r *request) bool { return r.generated == 0 && r.flow.class == Interactive }
+func awaitsFirstToken(r *request) bool { return r.generated == 0 && r.entry.Class == Interactive }
 
 // chunk returns how many of the most next tokens of r this step computes, and why it is not more.
 func (f *promptFill) chunk(r *request, most int) (n int, why Reason) {
@@ -297,10 +297,10 @@ func (f *promptFill) report() {
 			p.skip(f.b, r, reason.PrefillHeld)
 		}
 		plan.PrefillHeld = true
-		plan.Reason, s.guard.state = reason.Guard, GuardHold
+		plan.Reason, s.clock.guard.state = reason.Guard, GuardHold
 		return
 	case f.stopped == reason.PrefillFloor:
-		plan.Reason, s.guard.state = reason.Guard, GuardHold
+		plan.Reason, s.clock.guard.state = reason.Guard, GuardHold
 	case f.stopped == reason.PrefillTarget:
 		plan.Reason = reason.Target
 	case f.stopped == reason.PrefillOthers:

@@ -394,7 +394,8 @@ func (e *engine) once(ev []Event) {
 // target.
 func (e *engine) makesWay(id ReqID) bool {
 	r := e.s.requests[id]
-	return e.s.risk && r.flow.class == Background && r.reason == reason.WaitEndangered && r.lastSkip == e.s.step
+	return e.s.clock.risk && r.entry.Class == Background && r.turns.reason == reason.WaitEndangered &&
+		r.turns.lastSkip == e.s.step
 }
 
 // spent reports whether this step has all the prompt tokens that a class may have in one.
@@ -471,14 +472,14 @@ func (e *engine) leftOut(id ReqID) bool {
 	}
 	r, rows := e.s.requests[id], e.plan.DecodeTokens+e.plan.ProbeTokens+e.cfg.MinPrefill < e.cfg.MaxBatch
 	switch {
-	case r.reason == reason.ThinkHeld && e.cfg.Policy == "meridian":
-		if late := e.now.Sub(r.lastEmit) - e.cfg.ThinkFloor; r.state != Think || rows && late >= 0 {
+	case r.turns.reason == reason.ThinkHeld && e.cfg.Policy == "meridian":
+		if late := e.now.Sub(r.timing.lastEmit) - e.cfg.ThinkFloor; r.state != Think || rows && late >= 0 {
 			e.t.Fatalf("request %d thinks and is left out %v after the floor\n%s", id, late, e.trace)
 		}
 		return true
-	case r.reason == reason.WaitEndangered && e.cfg.Policy == "meridian":
-		late := e.now.Sub(r.lastEmit) - e.cfg.ThinkFloor
-		if r.state != Output || r.flow.class != Background || r.spec.TargetITL > 0 || rows && late >= 0 {
+	case r.turns.reason == reason.WaitEndangered && e.cfg.Policy == "meridian":
+		late := e.now.Sub(r.timing.lastEmit) - e.cfg.ThinkFloor
+		if r.state != Output || r.entry.Class != Background || r.spec.TargetITL > 0 || rows && late >= 0 {
 			e.t.Fatalf("answer %d is left out %v after the floor\n%s", id, late, e.trace)
 		}
 		return true
@@ -558,7 +559,7 @@ func (e *engine) bounds(inBatch map[ReqID]bool) {
 				e.t.Fatalf("answer %d waits %d steps for a token, the bound is %d\n%s", id, r.waitedRow, row, e.trace)
 			}
 		} else if (e.cfg.Policy == "uma" || predicts) && !p.PrefillHeld && !short {
-			if q := e.s.requests[id]; q.reason == reason.PrefillTogether && q.lastSkip == e.s.step {
+			if q := e.s.requests[id]; q.turns.reason == reason.PrefillTogether && q.turns.lastSkip == e.s.step {
 				if r.waitedOthers++; r.waitedOthers > togetherSteps*e.cfg.MaxRunning {
 					e.t.Fatalf("prompt %d waits %d steps for others' first tokens, the bound is %d\n%s", id,
 						r.waitedOthers, togetherSteps*e.cfg.MaxRunning, e.trace)

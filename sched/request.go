@@ -5,29 +5,26 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/meridian/blocks"
-	"github.com/uma-serve/uma-serve/sched/forecast"
 	"github.com/uma-serve/uma-serve/sched/guess"
+	"github.com/uma-serve/uma-serve/sched/queue"
 	"github.com/uma-serve/uma-serve/sched/reason"
+	"github.com/uma-serve/uma-serve/sched/slo"
 )
 
 // request is the record of one generation: its parts are grouped by what they are for. Records are reused: id is 0 in
 // the free list, and no live request has id 0.
 type request struct {
-	id   ReqID
-	flow *flow // of its class and owner as the policy sees them
-	user *user // the owner's
-
-	spec      *Spec // as it arrived; the flow's class and owner can differ
-	arrivedAt Instant
-	log       decisions
-
-	// rank orders requests: in one class, the smaller one never gives up cells for the larger one. It is the arrival
-	// number, until a pause costs the request its place.
+	id  ReqID
+	log decisions
+	// entry is its place among the requests that wait or run; its class and owner are those that the policy sees, and
+	// can differ from spec's. Its rank is the arrival number, until a pause costs the request its place.
 	//
 	// With Config.Prefix the rank is given at the first start, so that no request makes way for one that started after
 	// it. A request that makes way for an answer of a larger rank gets a rank behind it, so that the answer does not
 	// make way for it later.
-	rank     uint64
+	entry queue.Entry
+	spec  *Spec // as it arrived
+
 	state    State // Queued … Output; a finalised request has no record
 	phase    State // Think or Output: the state after Prefill
 	thought  bool  // its think block has ended. Invariant: thought implies phase Output
@@ -35,10 +32,9 @@ type request struct {
 	pausedAt Instant // valid while paused
 
 	extent
-	place
-	timing
-	turns
-	standing
+	place  place
+	timing timing
+	turns  turns
 
 	guess      guess.Request
 	guessing   Reason  // the newest decision about its guesses; reason.None = none was made
@@ -59,26 +55,24 @@ type extent struct {
 	// EvArrive.Cached and Restore, until it has started: what forecasts leave out of its prompt.
 	spared  int
 	restore time.Duration
-	charged int   // tokens of its history that its flow was charged for: computing them again is free
 	stops   []int // EvStarted.Stops that it has not reached
 }
 
 // place says which sequence a request has, and whether it had one.
 type place struct {
 	// Invariant: seq ≥ 0 exactly in Prefill, Think and Output.
-	seq      int32
-	starting bool   // its Plan.Start is to be answered
-	deferred Reason // why it waits outside its queue (EvDefer); reason.None = it does not
-	ran      bool   // EvStarted has answered a start
-	started  bool   // had a sequence: MaxQueue does not apply, and it is not rejected
-	yielded  bool   // made way for an interactive request once, and does not do so again
-	awaiting bool   // its row was computed: EvToken, EvFinish or EvCancel must follow in the same list of events
+	seq        int32
+	startedAt  Instant // when it last got a sequence
+	starting   bool    // its Plan.Start is to be answered
+	deferred   Reason  // why it waits outside its queue (EvDefer); reason.None = it does not
+	ran        bool    // EvStarted has answered a start
+	yielded    bool    // made way for an interactive request once, and does not do so again
+	awaiting   bool    // its row was computed: EvToken, EvFinish or EvCancel must follow in the same list of events
+	preemptFor Reason  // scratch of makeRoom: why it was chosen to make way
 }
 
-// timing has the times at which a request's tokens are due, and that of the newest one.
+// timing has the times of a request's newest token, for the next one's target.
 type timing struct {
-	deadline Instant // target of the first token; never = none
-	due      Instant // order of new requests in their flow's queue: see dueAt
 	closing  bool    // its thought has ended, and its answer has no token yet
 	lastEmit Instant // time of the newest token; valid while emitted
 	lastGap  int64   // ns between the newest two tokens; 0 after a pause or a preemption
@@ -98,21 +92,7 @@ type turns struct {
 	forkSkipped uint64
 }
 
-// standing is the position of a request that waits for a sequence.
-type standing struct {
-	waits          bool     // is on its user's waiting list: it never started, and counts against Config.MaxQueue
-	waitNo         uint64   // order of these lists
-	bornAt         uint64   // Scheduler.step of its arrival
-	earlier, later *request // on that list
-	queuedAt       Instant  // when it last entered its flow's queue
-	startedAt      Instant  // when it last got a sequence
-	preemptFor     Reason   // scratch of makeRoom: why it was chosen to make way
-
-	prev, next *request // in its flow's queue
-	queued     bool     // is in its flow's queue: Queued, neither paused nor deferred
-}
-
-const never = Instant(forecast.None)
+const never = slo.Never
 
 // history returns the number of tokens that must be in the KV pool before the next one can be sampled.
 func (r *request) history() int { return r.prompt + r.generated }
@@ -155,14 +135,11 @@ func (r *request) growth() int {
 	return r.max - r.generated
 }
 
-// owed returns the number of tokens of r's prompt that its flow will still be charged for.
-func (r *request) owed() int64 { return int64(max(0, r.prompt-r.charged)) }
-
 func (r *request) decoding() bool { return r.state == Think || r.state == Output }
 
 // claim describes a running request to the block manager, which decides by claims which request gives up its cells.
 func (s *Scheduler) claim(r *request) blocks.Claim {
-	c := blocks.Claim{Resting: r.paused, Background: r.flow.class == Background, Tier: blocks.Prefix}
+	c := blocks.Claim{Resting: r.paused, Background: r.entry.Class == Background, Tier: blocks.Prefix}
 	switch {
 	case !s.cfg.Prefix || r.generated == 0: // without Prefix a preempted request computes everything again
 	case r.phase == Think:
@@ -180,12 +157,12 @@ func (s *Scheduler) before(a, b *request) bool {
 	switch c := s.claim(a).Compare(s.claim(b)); {
 	case c != 0:
 		return c > 0
-	case a.rank != b.rank:
-		return a.rank < b.rank
-	case a.due != b.due:
-		return a.due < b.due
+	case a.entry.Rank != b.entry.Rank:
+		return a.entry.Rank < b.entry.Rank
+	case a.entry.Due != b.entry.Due:
+		return a.entry.Due < b.entry.Due
 	}
-	return a.nth < b.nth
+	return a.turns.nth < b.turns.nth
 }
 
 // nextRank returns the rank behind all others. The gaps between ranks leave room for requests that fall back.
@@ -201,20 +178,33 @@ func (s *Scheduler) newRequest() *request {
 		s.free = s.free[:n-1]
 		return r
 	}
-	return new(request)
+	r := new(request)
+	r.entry.Slot = len(s.records)
+	s.records = append(s.records, r)
+	return r
+}
+
+// first returns the request of a class that is tried next, of which at least one must be queued.
+func (s *Scheduler) first(class Class) *request { return s.records[s.queue.First(class).Slot] }
+
+// requeue puts back a request that was preempted, paused or deferred, unless it still is paused or deferred.
+func (s *Scheduler) requeue(r *request) {
+	if !r.paused && r.place.deferred == reason.None {
+		s.queue.Requeue(&r.entry)
+	}
 }
 
 // lookup returns a live request, or nil. Tokens come in the order of the batch, so it tries the next row's request
 // first: a map look-up for each of 256 streams would cost more than the rest of a step.
 func (s *Scheduler) lookup(id ReqID) *request {
-	for s.cursor < len(s.batch) {
-		r := s.batch[s.cursor]
-		if r == nil || s.plan.Batch[s.cursor].Row < 0 {
-			s.cursor++
+	for s.out.cursor < len(s.out.batch) {
+		r := s.out.batch[s.out.cursor]
+		if r == nil || s.plan.Batch[s.out.cursor].Row < 0 {
+			s.out.cursor++
 			continue
 		}
 		if r.id == id {
-			s.cursor++
+			s.out.cursor++
 			return r
 		}
 		break
@@ -235,7 +225,7 @@ func (s *Scheduler) takeSeq() int32 {
 
 // leave takes r's sequence away, which frees gives cells, and adds the Release to the plan.
 func (s *Scheduler) leave(r *request, why Reason, final bool, gives int) {
-	rel := Release{Req: r.id, Seq: r.seq, Reason: why, Final: final}
+	rel := Release{Req: r.id, Seq: r.place.seq, Reason: why, Final: final}
 	if s.cfg.Prefix && !final {
 		if rel.Phase = Prefill; r.generated > 0 {
 			rel.Phase = r.phase
@@ -244,25 +234,25 @@ func (s *Scheduler) leave(r *request, why Reason, final bool, gives int) {
 		s.plan.Again = true
 	}
 	s.plan.Release = append(s.plan.Release, rel)
-	s.count[why]++
-	r.reason = why
+	s.totals.count[why]++
+	r.turns.reason = why
 	if !final {
 		r.log.add(s.now, why, 0)
 	}
-	if r.seq >= 0 {
+	if r.place.seq >= 0 {
 		s.vacate(r, gives)
 	}
 }
 
 // vacate takes r out of the running requests, which frees gives cells.
 func (s *Scheduler) vacate(r *request, gives int) {
-	s.seqs[r.seq] = false
-	r.seq = -1
-	s.freed += gives
-	r.computed, r.shared, r.probe = 0, 0, 0
+	s.seqs[r.place.seq] = false
+	r.place.seq = -1
+	s.pool.freed += gives
+	r.computed, r.shared, r.turns.probe = 0, 0, 0
 	r.guess.Leave()
-	if r.starting {
-		r.starting = false
+	if r.place.starting {
+		r.place.starting = false
 		s.starting--
 	}
 	for i, o := range s.running {
@@ -271,13 +261,10 @@ func (s *Scheduler) vacate(r *request, gives int) {
 			break
 		}
 	}
-	s.byClass[r.flow.class].running--
-	r.user.running--
-	r.flow.pending -= r.owed()
-	s.flows[r.flow.class].fix(r.flow)
-	for i, o := range s.batch {
+	s.queue.Stop(&r.entry)
+	for i, o := range s.out.batch {
 		if o == r {
-			s.batch[i] = nil
+			s.out.batch[i] = nil
 		}
 	}
 }
@@ -287,7 +274,7 @@ func (s *Scheduler) givenUp(r *request, cells int) int {
 	switch {
 	case cells < 0 || cells > s.cfg.Cells:
 		panic(fmt.Sprintf("sched: the end of request %d gives up %d cells; it must be 0…%d", r.id, cells, s.cfg.Cells))
-	case !s.cfg.Prefix || r.seq < 0:
+	case !s.cfg.Prefix || r.place.seq < 0:
 		return r.own()
 	}
 	return cells
@@ -302,12 +289,12 @@ func (s *Scheduler) finaliseUntold(r *request, why Reason) {
 
 // finalise ends r for good, which frees gives cells.
 func (s *Scheduler) finalise(r *request, why Reason, gives int) {
-	wasRunning := r.seq >= 0
-	s.ended.note(r, s.now, why)
-	s.unqueue(r)
+	wasRunning := r.place.seq >= 0
+	s.totals.ended.note(r, s.now, why)
+	s.queue.Unqueue(&r.entry)
 	s.leave(r, why, true, gives)
 	if wasRunning {
-		s.finishes.Add(int64(s.now), 0.2)
+		s.queue.Ended()
 		s.turnedOver()
 	}
 	s.forget(r)
@@ -318,31 +305,25 @@ func (s *Scheduler) forget(r *request) {
 	if r.paused {
 		s.paused--
 	}
-	if r.deferred != reason.None {
+	if r.place.deferred != reason.None {
 		s.deferred--
 	}
-	if r.deadline != never {
-		s.dated--
-	}
 	delete(s.requests, r.id)
-	f, u := r.flow, r.user
-	s.unwait(r)
-	*r = request{}
+	s.queue.Remove(&r.entry)
+	*r = request{entry: queue.Entry{Slot: r.entry.Slot}}
 	s.free = append(s.free, r)
-	s.closeFlow(f)
-	s.closeUser(u)
 }
 
 // preempt sends r back to its queue. Its history becomes the prompt of its next start.
 func (s *Scheduler) preempt(r *request, why Reason) {
-	s.preemptions++
+	s.totals.preemptions++
 	s.leave(r, why, false, r.own())
 	r.state = Queued
-	r.emitted, r.lastGap = false, 0
+	r.timing.emitted, r.timing.lastGap = false, 0
 	switch {
 	case r.paused:
 		// The request that takes its place must not lose it to r again.
-		r.rank = s.nextRank()
+		r.entry.Rank = s.nextRank()
 	case s.cfg.Prefix && (why == reason.PreemptCells || why == reason.PreemptFull):
 		// A request that makes way for a class or a share keeps its rank.
 		s.victims = append(s.victims, r)
@@ -356,17 +337,17 @@ func (s *Scheduler) preempt(r *request, why Reason) {
 // rank.
 func (s *Scheduler) fallBack() {
 	for _, r := range s.victims {
-		rank := r.rank
+		rank := r.entry.Rank
 		for _, o := range s.running {
-			if !o.paused && !o.starting && o.rank >= rank && s.claim(r).Compare(s.claim(o)) < 0 {
-				rank = o.rank + 1
+			if !o.paused && !o.place.starting && o.entry.Rank >= rank && s.claim(r).Compare(s.claim(o)) < 0 {
+				rank = o.entry.Rank + 1
 			}
 		}
-		if rank == r.rank {
+		if rank == r.entry.Rank {
 			continue
 		}
-		if r.rank = rank; r.queued {
-			s.unqueue(r)
+		if r.entry.Rank = rank; r.entry.Queued {
+			s.queue.Unqueue(&r.entry)
 			s.requeue(r)
 		}
 	}

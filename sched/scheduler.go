@@ -8,6 +8,7 @@ import (
 	"github.com/uma-serve/uma-serve/sched/cost"
 	"github.com/uma-serve/uma-serve/sched/forecast"
 	"github.com/uma-serve/uma-serve/sched/guess"
+	"github.com/uma-serve/uma-serve/sched/queue"
 	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
@@ -16,7 +17,12 @@ import (
 type Scheduler struct {
 	cfg     Config // defaults filled in
 	policy  policy
-	batcher batcher // of the newest Step; here so that Step does not allocate one
+	queue   *queue.Queue
+	guesses guess.Chooser
+	cost    cost.Threads
+	// overhead is the time from a Decode's end to the next one's begin, in ns.
+	overhead cost.Mean
+	batcher  batcher // of the newest Step; here so that Step does not allocate one
 
 	now  Instant
 	step uint64 // counts Steps
@@ -26,6 +32,7 @@ type Scheduler struct {
 	// requests holds every live request; running those with a sequence, in the order they were let in.
 	requests map[ReqID]*request
 	running  []*request
+	records  []*request // all there are, by queue.Entry.Slot
 	free     []*request // records to reuse
 	seqs     []bool     // sequence id → taken
 	due      []*request // scratch: the requests that ask for a fork in this step
@@ -34,18 +41,12 @@ type Scheduler struct {
 	paused   int        // live requests that are paused
 	starting int        // running requests whose Plan.Start is to be answered
 	deferred int        // requests that EvDefer keeps out of their queue
-	dated    int        // live requests with a deadline
+	draining bool
 
-	flowOf  map[flowKey]*flow
-	flows   [NumClasses]flowHeap
-	byClass [NumClasses]classState
-
-	handedOut
-	pool
-	clockwork
-	sharing
-	guesses guess.Chooser
-	counts
+	out    handedOut
+	pool   pool
+	clock  clockwork
+	totals counts
 }
 
 // handedOut is the newest batch, until its outcome arrives.
@@ -70,13 +71,12 @@ type pool struct {
 	asked    bool // the previous plan asked to reclaim cells for the only running request
 }
 
-// clockwork predicts how long steps take, and says what limits them.
+// clockwork has the limits of a step's duration, and the paces that forecasts use.
 type clockwork struct {
-	cost       cost.Threads
-	overhead   cost.Mean // ns from a Decode's end to the next one's begin
-	began      Instant   // when the newest batch was handed out
-	guard      guard     // of this Step
+	began      Instant // when the newest batch was handed out
+	guard      guard   // of this Step
 	rate       cost.PromptRate
+	turnover   cost.Gaps      // between ends of running requests while others wait for a sequence or cells
 	limit      time.Duration  // of a batch, for the answers of other engines; 0 = none
 	waited     time.Duration  // for the device, before this Step
 	lateCredit int            // see lateEvery
@@ -85,19 +85,6 @@ type clockwork struct {
 	risk       bool           // of this Step: see endangered
 	byTarget   bool           // the policy orders by targets
 	yields     bool           // under the policy, background answers yield to the ITL targets of interactive ones
-}
-
-// sharing is the state of share.go: users, and their places in the queue.
-type sharing struct {
-	users     map[uint32]*user // those with live requests
-	freeUsers []*user          // records to reuse
-	byOwner   bool             // the policy tells owners apart
-	waitNo    uint64           // the newest request.waitNo
-	excess    []excess         // scratch
-	rejected  int              // requests rejected since a place in the queue became free
-	draining  bool
-	finishes  cost.Gaps // of running requests
-	turnover  cost.Gaps // the same while others wait for a sequence or cells
 }
 
 // counts are totals since New, and the requests that ended last.
@@ -110,16 +97,6 @@ type counts struct {
 	ended       ended
 }
 
-// classState are one class's counters.
-type classState struct {
-	queued   int     // in the flows' queues
-	fresh    int     // live requests that never started
-	running  int     // with a sequence
-	members  int     // live requests
-	vnow     int64   // see virtualNow
-	servedAt Instant // when the class last got a sequence, or began to wait
-}
-
 // New returns a scheduler without requests. The error is Validate's.
 func New(cfg Config) (*Scheduler, error) {
 	if err := cfg.Validate(); err != nil {
@@ -127,17 +104,15 @@ func New(cfg Config) (*Scheduler, error) {
 	}
 	cfg = cfg.withDefaults()
 	s := &Scheduler{
-		cfg:       cfg,
-		requests:  make(map[ReqID]*request),
-		running:   make([]*request, 0, cfg.MaxRunning),
-		seqs:      make([]bool, cfg.MaxRunning),
-		due:       make([]*request, 0, cfg.MaxRunning),
-		victims:   make([]*request, 0, cfg.MaxRunning),
-		flowOf:    make(map[flowKey]*flow),
-		sharing:   sharing{users: make(map[uint32]*user)},
-		handedOut: handedOut{batch: make([]*request, 0, 2*cfg.MaxRunning)},
-		pool:      pool{cells: cfg.Cells},
-		clockwork: clockwork{cost: cost.NewThreads(&cfg.Cost)},
+		cfg:      cfg,
+		requests: make(map[ReqID]*request),
+		running:  make([]*request, 0, cfg.MaxRunning),
+		seqs:     make([]bool, cfg.MaxRunning),
+		due:      make([]*request, 0, cfg.MaxRunning),
+		victims:  make([]*request, 0, cfg.MaxRunning),
+		out:      handedOut{batch: make([]*request, 0, 2*cfg.MaxRunning)},
+		pool:     pool{cells: cfg.Cells},
+		cost:     cost.NewThreads(&cfg.Cost),
 	}
 	s.guesses = guess.New(cfg.MaxRunning, guess.Config{Rereads: cfg.Rereads, DraftBatch: cfg.DraftBatch,
 		DraftCost: cfg.DraftCost, States: cfg.DraftStates, All: cfg.AllGuesses})
@@ -146,9 +121,11 @@ func New(cfg Config) (*Scheduler, error) {
 	s.policy = newPolicy(s)
 	_, a := s.policy.lane(Interactive, 1)
 	_, b := s.policy.lane(Interactive, 2)
-	s.byOwner = a != b
-	s.yields = cfg.Policy == "meridian"
-	s.byTarget = cfg.Policy != "stock" && cfg.Policy != "meridian_static" // which are first come, first served
+	s.clock.yields = cfg.Policy == "meridian"
+	s.clock.byTarget = cfg.Policy != "stock" && cfg.Policy != "meridian_static" // which are first come, first served
+	s.queue = queue.New(queue.Config{MaxRunning: cfg.MaxRunning, MaxQueue: cfg.MaxQueue,
+		MaxClass:   [NumClasses]int{cfg.Limits[Interactive].MaxQueue, cfg.Limits[Background].MaxQueue},
+		ShareGrace: cfg.ShareGrace, ByOwner: a != b, ByDeadline: s.clock.byTarget})
 	return s, nil
 }
 
@@ -161,14 +138,15 @@ func (s *Scheduler) Config() Config { return s.cfg }
 func (s *Scheduler) Step(now Instant, in *Events) Plan {
 	s.now = max(s.now, now)
 	s.step++
+	s.queue.Begin(s.now)
 	s.plan.Release, s.plan.Reject, s.plan.Start = s.plan.Release[:0], s.plan.Reject[:0], s.plan.Start[:0]
 	s.plan.Again = false
 	if !s.cfg.Prefix {
-		s.cells += s.freed
+		s.pool.cells += s.pool.freed
 	}
-	s.freed, s.waited = 0, 0
+	s.pool.freed, s.clock.waited = 0, 0
 	for i := range in.Limits { // the outcome before it is measured without the wait
-		s.waited += in.Limits[i].Waited
+		s.clock.waited += in.Limits[i].Waited
 	}
 	for _, at := range in.order {
 		s.apply(in, at)
@@ -176,14 +154,16 @@ func (s *Scheduler) Step(now Instant, in *Events) Plan {
 	s.reconcile()
 	// The order counts: running requests have their cells before others start, and rejectExcess comes after admit,
 	// because a request that starts at once needs no place in the queue.
-	s.risk = s.endangered()
+	s.clock.risk = s.endangered()
 	s.preemptForCells()
 	s.admit()
 	s.fallBack()
-	s.rejectExcess()
+	for _, x := range s.queue.Excess() {
+		s.rejectExcess(&x)
+	}
 	if s.plan.Again {
 		s.plan.Reason = reason.Again
-		s.count[reason.Again]++
+		s.totals.count[reason.Again]++
 	} else {
 		s.fill()
 	}
@@ -197,36 +177,36 @@ func (s *Scheduler) Step(now Instant, in *Events) Plan {
 
 // reconcile checks that the caller has answered the previous plan, and clears it.
 func (s *Scheduler) reconcile() {
-	if s.owedStep {
+	if s.out.owedStep {
 		panic("sched: no EvStep for the batch of the previous plan")
 	}
-	if s.owedToken > 0 {
-		for _, r := range s.batch {
-			if r != nil && r.awaiting {
+	if s.out.owedToken > 0 {
+		for _, r := range s.out.batch {
+			if r != nil && r.place.awaiting {
 				panic(fmt.Sprintf("sched: no EvToken, EvFinish or EvCancel for the row of request %d", r.id))
 			}
 		}
 	}
 	if s.starting > 0 {
 		for _, r := range s.running {
-			if r.starting {
+			if r.place.starting {
 				panic(fmt.Sprintf("sched: no EvStarted, EvDefer or EvCancel for the start of request %d", r.id))
 			}
 		}
 	}
 	if !s.cfg.Prefix { // nothing but running requests holds cells
-		s.cells, s.freed = s.cfg.Cells-s.owned(), 0
+		s.pool.cells, s.pool.freed = s.cfg.Cells-s.owned(), 0
 	}
-	s.lost = min(s.lost, s.cells+s.freed)
-	s.owedToken = 0
-	clear(s.batch)
-	s.batch = s.batch[:0]
-	s.cursor = 0
+	s.pool.lost = min(s.pool.lost, s.pool.cells+s.pool.freed)
+	s.out.owedToken = 0
+	clear(s.out.batch)
+	s.out.batch = s.out.batch[:0]
+	s.out.cursor = 0
 	s.plan = Plan{
 		Release: s.plan.Release, Reject: s.plan.Reject, Start: s.plan.Start, Batch: s.plan.Batch[:0],
 		Again: s.plan.Again,
 	}
-	s.guard = guard{}
+	s.clock.guard = guard{}
 }
 
 // fill lets the policy build the batch, and sets the plan's sums.
@@ -247,10 +227,10 @@ func (s *Scheduler) fill() {
 		s.policy.fill(b)
 		s.speculate(b)
 		s.plan.Budget = max(s.plan.Budget, s.plan.Tokens) // a prompt that cannot be cut may take more than was meant
-		b.load.More = passes(s.batch)
+		b.load.More = passes(s.out.batch)
 	}
-	if s.owedStep = len(s.plan.Batch) > 0; s.owedStep {
-		s.began = s.now
+	if s.out.owedStep = len(s.plan.Batch) > 0; s.out.owedStep {
+		s.clock.began = s.now
 		s.plan.Predicted = time.Duration(s.cost.Predict(b.load) * 1e6)
 		s.plan.Drafting = time.Duration(s.guesses.Draft.Predict(s.guesses.Draft.Load) * 1e6)
 		if b := &s.plan.Bound; *b != (Bound{}) {
@@ -260,11 +240,11 @@ func (s *Scheduler) fill() {
 			}
 		}
 	}
-	s.count[s.plan.Reason]++
+	s.totals.count[s.plan.Reason]++
 	if s.plan.PrefillHeld {
-		s.guardSkips++
+		s.totals.guardSkips++
 	}
-	if !s.owedStep {
+	if !s.out.owedStep {
 		s.plan.WakeAt = s.wakeAt()
 	}
 }
@@ -272,7 +252,7 @@ func (s *Scheduler) fill() {
 // wakeAt returns when time alone changes a decision: PauseGrace of a paused request or ShareGrace of a user ends while
 // another request waits. This Step has already acted on the graces that have ended. 0 = only an event changes one.
 func (s *Scheduler) wakeAt() Instant {
-	if s.byClass[Interactive].queued+s.byClass[Background].queued == 0 {
+	if s.queue.Len() == 0 {
 		return 0
 	}
 	at := never
@@ -281,7 +261,7 @@ func (s *Scheduler) wakeAt() Instant {
 			at = min(at, end)
 		}
 	}
-	if at = min(at, s.shareDue()); at == never {
+	if at = min(at, s.queue.ShareDue()); at == never {
 		return 0
 	}
 	return at
@@ -298,7 +278,7 @@ type guard struct {
 // observeGap learns how long the caller takes between two Decodes, which is part of the ITL. Waits for the device are
 // not part of it: EvLimit and the time since the newest token have them.
 func (s *Scheduler) observeGap(took time.Duration) {
-	gap := max(0, float64(s.now.Sub(s.began)-took-s.waited))
+	gap := max(0, float64(s.now.Sub(s.clock.began)-took-s.clock.waited))
 	// The limit keeps a restore between two steps, or a machine that slept, from raising the mean.
 	s.overhead.Add(min(gap, mul(4, s.overhead.Value)+float64(time.Millisecond)), 0.1)
 }
@@ -310,20 +290,20 @@ func (s *Scheduler) Cost() CostState { return s.cost.First() }
 // Stats returns the gauges after the newest Step.
 func (s *Scheduler) Stats() Stats {
 	st := Stats{
-		QueuedInteractive: s.byClass[Interactive].queued,
-		QueuedBackground:  s.byClass[Background].queued,
+		QueuedInteractive: s.queue.Counts(Interactive).Queued,
+		QueuedBackground:  s.queue.Counts(Background).Queued,
 		Paused:            s.paused,
-		FreeCells:         s.cells + s.freed,
-		LostCells:         min(s.lost, s.cells+s.freed),
-		TickEWMA:          time.Duration(s.tick.Value),
-		Preemptions:       s.preemptions,
-		GuardSkips:        s.guardSkips,
-		Ignored:           s.ignored,
+		FreeCells:         s.pool.cells + s.pool.freed,
+		LostCells:         min(s.pool.lost, s.pool.cells+s.pool.freed),
+		TickEWMA:          time.Duration(s.clock.tick.Value),
+		Preemptions:       s.totals.preemptions,
+		GuardSkips:        s.totals.guardSkips,
+		Ignored:           s.totals.ignored,
 	}
 	for class := range NumClasses {
-		c := &s.byClass[class]
-		st.ByState[class][Queued] = c.members - c.running
-		st.Parked += c.members - c.running - c.fresh
+		c := s.queue.Counts(class)
+		st.ByState[class][Queued] = c.Members - c.Running
+		st.Parked += c.Members - c.Running - c.Fresh
 	}
 	if st.Parked > 0 {
 		for _, r := range s.requests {
@@ -334,16 +314,16 @@ func (s *Scheduler) Stats() Stats {
 	}
 	st.Deferred = s.deferred
 	for _, r := range s.running {
-		st.ByState[r.flow.class][r.state]++
+		st.ByState[r.entry.Class][r.state]++
 		if r.decoding() {
 			st.Decoding++
 		} else {
 			st.Prefilling++
 		}
 	}
-	g := &s.guard
+	g := &s.clock.guard
 	st.Guard, st.TargetInfeasible, st.ITLTarget = g.state, g.infeasible, g.target
-	st.ThinkHeld, st.ThinkHeldTotal = g.thinkHeld, s.count[reason.ThinkHeld]
+	st.ThinkHeld, st.ThinkHeldTotal = g.thinkHeld, s.totals.count[reason.ThinkHeld]
 	st.Cost, st.CostError, st.CostRatio = s.cost.Cost(), s.cost.RelativeError(), s.cost.Margin()
 	st.Predicted = s.plan.Predicted
 	st.TTFTAtRisk = s.atRisk()
@@ -356,7 +336,7 @@ func (s *Scheduler) Count(why Reason) uint64 {
 	if why >= reason.Count {
 		return 0
 	}
-	return s.count[why]
+	return s.totals.count[why]
 }
 
 // Why returns the state of a live request and the reason of the newest decision about it. ok is false when no such
@@ -367,15 +347,15 @@ func (s *Scheduler) Why(id ReqID) (state State, why Reason, ok bool) {
 		return 0, reason.None, false
 	}
 	if r.state != Queued {
-		return r.state, r.reason, true
+		return r.state, r.turns.reason, true
 	}
 	switch {
 	case r.paused:
 		return Queued, reason.WaitPaused, true
-	case r.deferred != reason.None:
-		return Queued, r.deferred, true
-	case r.queued && s.plan.Waiting[r.flow.class] != reason.None && s.first(r.flow.class) == r:
-		return Queued, s.plan.Waiting[r.flow.class], true
+	case r.place.deferred != reason.None:
+		return Queued, r.place.deferred, true
+	case r.entry.Queued && s.plan.Waiting[r.entry.Class] != reason.None && s.first(r.entry.Class) == r:
+		return Queued, s.plan.Waiting[r.entry.Class], true
 	}
 	return Queued, reason.WaitTurn, true
 }

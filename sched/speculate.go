@@ -17,7 +17,7 @@ func (s *Scheduler) speculate(b *batcher) {
 	g, p := &s.guesses, &s.plan
 	g.Begin(len(p.Batch) == 1)
 	for i := range p.Batch {
-		sl, r := &p.Batch[i], s.batch[i]
+		sl, r := &p.Batch[i], s.out.batch[i]
 		if r == nil || sl.Kind != SliceDecode || sl.Row < 0 {
 			continue
 		}
@@ -41,7 +41,7 @@ func (s *Scheduler) speculate(b *batcher) {
 	rows := g.Rows()
 	for i := range rows {
 		row := &rows[i]
-		sl, r := &p.Batch[row.Slice], s.batch[row.Slice]
+		sl, r := &p.Batch[row.Slice], s.out.batch[row.Slice]
 		if sl.Feed = row.Feed; row.Feed > 0 && !row.ByDraft() {
 			r.log.add(s.now, reason.DraftCatchUp, row.Feed)
 		}
@@ -88,7 +88,7 @@ func (s *Scheduler) checkGuesses(r *request, e *EvToken) {
 
 // worth returns the weight of one token of r in the yield of a step.
 func (r *request) worth() float64 {
-	if r.flow.class == Background {
+	if r.entry.Class == Background {
 		return backgroundWorth
 	}
 	return 1
@@ -116,7 +116,7 @@ func (s *Scheduler) guessLimit(b *batcher) float64 {
 func (s *Scheduler) ownGuessLimit(b *batcher) float64 {
 	left := time.Duration(math.MaxInt64)
 	for i := range s.plan.Batch {
-		r := s.batch[i]
+		r := s.out.batch[i]
 		if r == nil || s.plan.Batch[i].Kind != SliceDecode {
 			continue
 		}
@@ -124,8 +124,8 @@ func (s *Scheduler) ownGuessLimit(b *batcher) float64 {
 		if t == 0 {
 			continue
 		}
-		if r.emitted {
-			t -= s.now.Sub(r.lastEmit)
+		if r.timing.emitted {
+			t -= s.now.Sub(r.timing.lastEmit)
 		}
 		left = min(left, t)
 	}
@@ -141,7 +141,7 @@ func (s *Scheduler) ownGuessLimit(b *batcher) float64 {
 
 // decide records the newest decision about r's guesses.
 func (s *Scheduler) decide(r *request, why Reason) {
-	s.count[why]++
+	s.totals.count[why]++
 	if r.guessing != why {
 		r.guessing, r.guessSince = why, s.now
 	}

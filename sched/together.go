@@ -41,8 +41,8 @@ func (p *predictive) holdsLast(base cost.Load, budget *stepBudget) bool {
 		if !awaitsFirstToken(r) {
 			continue
 		}
-		if r.deadline != never || r.spec.Whole || r.spec.EveryRow || r.spec.PromptRows ||
-			r.group > 0 && r.group <= p.group.ended {
+		if r.entry.Deadline != never || r.spec.Whole || r.spec.EveryRow || r.spec.PromptRows ||
+			r.turns.group > 0 && r.turns.group <= p.group.ended {
 			return false // it has reasons not to wait, or has waited
 		}
 		waiting++

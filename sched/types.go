@@ -5,42 +5,28 @@ import (
 
 	"github.com/uma-serve/uma-serve/sched/cost"
 	"github.com/uma-serve/uma-serve/sched/reason"
+	"github.com/uma-serve/uma-serve/sched/slo"
 )
 
-// The cost model's types that callers save and show.
+// Types of the rooms below that callers save and show.
 type (
 	Cost      = cost.Cost
 	CostState = cost.State
+	Class     = slo.Class
+	Instant   = slo.Instant
+	Reason    = reason.Reason // why a decision was made. Every slice, release, rejection and wait has exactly one
 )
-
-// Reason says why a decision was made. Every slice, release, rejection and wait has exactly one.
-type Reason = reason.Reason
 
 // Attended returns the number of KV cells that n rows from position start on attend to.
 func Attended(start, n int) float64 { return cost.Attended(start, n) }
 
-// Instant is a point on a monotonic axis, in nanoseconds; the caller chooses its origin. The scheduler never
-// reads a clock.
-type Instant int64
-
-// Add returns the instant d later.
-func (t Instant) Add(d time.Duration) Instant { return t + Instant(d) }
-
-// Sub returns how long after u the instant t is.
-func (t Instant) Sub(u Instant) time.Duration { return time.Duration(t - u) }
-
 // ReqID names a request for its whole life. The caller never reuses one.
 type ReqID uint64
 
-// Class is a request's priority class. Interactive requests go before Background ones.
-type Class uint8
-
 const (
-	Interactive Class = iota
-	Background
-
-	// NumClasses is the number of classes, for arrays indexed by Class.
-	NumClasses
+	Interactive = slo.Interactive
+	Background  = slo.Background
+	NumClasses  = slo.NumClasses
 )
 
 // State is a request's state. Ownership in each state:

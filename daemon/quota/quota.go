@@ -1,5 +1,5 @@
 // Package quota bounds what a connection, a class and a user may ask of a server: the values of --limits, and the
-// tokens that a user has left in this minute. Shares between users (sched/share.go) need no quota; a quota holds even
+// tokens that a user has left in this minute. Shares between users (sched/queue) need no quota; a quota holds even
 // for a user that is alone. The package is pure: time is an argument.
 package quota
 

@@ -32,7 +32,10 @@ var rules = []rule{
 	{"sched/slo", nil, "values that the wire and the scheduler share: it knows neither"},
 	{"sched/cost", nil, "it predicts by numbers: which requests they are of, the scheduler knows"},
 	{"sched/reason", []string{"internal/words"}, "names and sentences: when each of them holds, the scheduler knows"},
-	{"sched/forecast", nil, "it predicts by numbers: whose jobs they are, and what was promised, the scheduler knows"},
+	{"sched/queue", []string{"sched/cost", "sched/reason", "sched/slo"},
+		"who is next, by what was computed for whom: whether it can start, the scheduler knows"},
+	{"sched/forecast", []string{"sched/slo"},
+		"it predicts by numbers: whose jobs they are, and what was promised, the scheduler knows"},
 	{"sched/guess", []string{"sched/cost", "sched/reason"},
 		"it weighs rows by numbers: which tokens are guessed, and what a step may take, its caller says"},
 	{"sched/price", nil, "it compares two times: what is restored, and how long computing takes, its callers know"},
@@ -375,7 +378,8 @@ var rules = []rule{
 // beside them and nothing is read from outside.
 var pure = []string{"arbiter", "client/frames", "core", "grammar", "grammar/gbnf", "grammar/lark", "grammar/regex",
 	"grammar/jsonschema", "grammar/toolcalls", "model/toolcall", "model/toolcall/stream", "sched", "sched/cost",
-	"sched/forecast", "sched/guess", "sched/price", "sched/reason", "sched/slo", "sched/trace", "spec", "meridian",
+	"sched/forecast", "sched/guess", "sched/price", "sched/queue", "sched/reason", "sched/slo", "sched/trace", "spec",
+	"meridian",
 	"meridian/blocks", "meridian/mrdn", "ipc/wire", "ipc/wire/jsontext", "ipc/wire/split", "kvsnap",
 	"kvsnap/snapshot/format",
 	"kvsnap/snapshot/index"}

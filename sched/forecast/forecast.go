@@ -14,15 +14,16 @@ package forecast
 
 import (
 	"cmp"
-	"math"
 	"slices"
+
+	"github.com/uma-serve/uma-serve/sched/slo"
 )
 
 // Margin multiplies a forecast before it is compared with a strict target.
 const Margin = 1.6
 
 // None is the deadline of a job whose first token is not promised.
-const None = math.MaxInt64
+const None = int64(slo.Never)
 
 // Job is a prompt that is computed or waits.
 type Job struct {
