@@ -6,7 +6,8 @@
 #
 # ENGINE names another llama.cpp than that of engine.lock, as for make; CMAKE_ARGS are arguments of its cmake;
 # CUDA_ARCHITECTURES are those of cmake, such as "86;90", by default those of this machine's cards; CMAKE names another
-# program than cmake, JOBS is the number of compilers at a time.
+# program than cmake, JOBS is the number of compilers at a time. CHECK=1 makes a library of Vulkan for
+# scripts/device-check.sh alone, in a fraction of the time: scripts/backend/glslc-check, and nothing is optimised.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 name=$1
@@ -43,7 +44,7 @@ vulkan)
 	needs glslc "Debian: apt install glslc"
 	includes vulkan/vulkan.hpp "Debian: apt install libvulkan-dev"
 	includes spirv/unified1/spirv.hpp "Debian: apt install spirv-headers"
-	version=$(glslc --version | head -n 1)
+	version=$(glslc --version | sed -n 1p) # head would end glslc by SIGPIPE
 	;;
 *) fail "the back ends are cuda and vulkan" ;;
 esac
@@ -55,9 +56,14 @@ esac
 builds=$(dirname "$tree")
 [ -f "$builds/sources" ] || builds=$PWD/build/engine
 sum=$(command -v sha256sum || echo "shasum -a 256")
+check=''
+if [ -n "${CHECK:-}" ]; then
+	[ "$name" = vulkan ] || fail "CHECK=1 is for vulkan"
+	check=$(cat scripts/backend/glslc-check)
+fi
 # One folder for a tree, its flags and compilers.
 dir=$builds/backend-$name-$(printf '%s\n' "$tree" "${CMAKE_ARGS:-}" "${CUDA_ARCHITECTURES:-}" "$version" \
-	"$("${CXX:-c++}" --version | head -n 1)" | $sum | cut -c1-12)
+	"$("${CXX:-c++}" --version | head -n 1)" ${check:+"$check"} | $sum | cut -c1-12)
 mkdir -p "$dir" "$bin"
 if command -v flock >/dev/null; then # make may be run twice at a time
 	exec 9>"$dir/lock"
@@ -78,6 +84,8 @@ for file in scripts/backend/*; do
 	cmp -s "$file" "$dir/source/${file##*/}" || cp "$file" "$dir/source/"
 done
 eval "set -- ${CMAKE_ARGS:-}" # a value may be quoted
+[ -z "$check" ] || set -- "-DVulkan_GLSLC_EXECUTABLE=$dir/source/glslc-check" -DUMA_TOGETHER=ON \
+	'-DCMAKE_C_FLAGS_RELEASE=-O0 -DNDEBUG' '-DCMAKE_CXX_FLAGS_RELEASE=-O0 -DNDEBUG' "$@"
 run "$cmake" -S "$dir/source" -B "$dir" -G 'Unix Makefiles' -DUMA_TREE="$tree" -DUMA_BACKEND="$name" \
 	-DUMA_SOURCES="$sources" -DCMAKE_BUILD_TYPE=Release "-DGGML_$(tr '[:lower:]' '[:upper:]' <<<"$name")=ON" \
 	-DGGML_NATIVE=OFF ${CUDA_ARCHITECTURES:+"-DCMAKE_CUDA_ARCHITECTURES=$CUDA_ARCHITECTURES"} "$@"

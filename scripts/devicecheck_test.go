@@ -50,6 +50,8 @@ exit "$STATUS"`)
 		"built with LLVM 15": {"", llvmpipe("15.0.6"), "1.4.305", "0", false, []string{"--backend vulkan", "--light"}},
 		"a new Mesa": {"", llvmpipe("19.1.7"), "ok", "0", false, []string{"--backend vulkan", "--light",
 			"== all passed, "}},
+		"short": {"", llvmpipe("19.1.7"), "ok", "0", false, []string{"layers -1, ", "layers 0, ",
+			"TestDevice.*)$ ./smoke", "--backend vulkan", "== all passed, "}},
 	} {
 		manifest := filepath.Join(dir, "lvp_icd.json") // of the version that the tests' output is
 		if err := os.WriteFile(manifest, []byte(`{"ICD": {"api_version": "`+c.tests+`"}}`), 0o600); err != nil {
@@ -63,9 +65,15 @@ exit "$STATUS"`)
 		if c.tests == "IF_POSSIBLE" {
 			cmd.Env = append(cmd.Env, "IF_POSSIBLE=1")
 		}
+		if name == "short" {
+			cmd.Env = append(cmd.Env, "SHORT=1", "BACKENDS="+bin)
+		}
 		out, err := cmd.CombinedOutput()
 		if (err != nil) != c.fails {
 			t.Errorf("%s: %v: %s", name, err, out)
+		}
+		if name == "short" && strings.Contains(string(out), "probe of smollm2") {
+			t.Errorf("%s: a published model is examined: %s", name, out)
 		}
 		for _, want := range c.want {
 			if !strings.Contains(string(out), want) {

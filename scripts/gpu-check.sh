@@ -112,7 +112,7 @@ cpu) ;;
 			export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}${nvcc%/bin}/lib64
 		fi
 	fi
-	fits "$bin/libggml-$backend.so" || build=(--build "$PWD/scripts/backend.sh $backend $bin")
+	fits "${UMA_BACKEND_DIR:-$bin}/libggml-$backend.so" || build=(--build "$PWD/scripts/backend.sh $backend $bin")
 	;;
 esac
 mkdir -p "$out"
