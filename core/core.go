@@ -85,7 +85,7 @@ func New(cfg Config) (*Core, error) {
 	s := SchedConfig(cfg.Sched)
 	s.AllGuesses = len(cfg.Synthetic) > 0
 	s.DraftBatch, s.DraftCost, s.Rereads = cfg.Draft.Batch, cfg.Draft.Cost, cfg.Seals
-	s.DraftStates = cfg.Draft.States > 0
+	s.DraftStates, s.DraftBlock = cfg.Draft.States > 0, cfg.Draft.Block
 	c.drafts.slots = make([]draftSlot, cfg.Draft.Sequences)
 	c.drafts.rows = make([]*draftSlot, 0, cfg.Draft.Sequences)
 	if cfg.Draft.States > 0 {

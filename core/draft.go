@@ -18,6 +18,8 @@ import (
 //		c.Drafted(took, tokens)
 //	}
 //
+// One that guesses blocks (DraftConfig.Block) has one round, in which each row with logits is a guess.
+//
 // The head of a model (DraftConfig.States) is such an engine too. Each of its rows follows the state of the row before:
 // a row of the model, whose states the caller keeps (KeepsStates), or its own row of the round before (Behind). It does
 // not know a history from its begin on but from the first token whose state was kept. Its own rows behind the history
@@ -39,6 +41,20 @@ type DraftConfig struct {
 	// States: the draft model is a head, and the caller keeps the states of a request's newest rows, so many; 0 = it
 	// reads tokens alone.
 	States int `json:"states,omitempty"`
+	// Block is the number of tokens that a head guesses for a request in one Decode (runtime.Head.Block); 0 = one.
+	Block int `json:"block,omitempty"`
+}
+
+// blocks reports whether a Decode guesses several tokens of a request.
+func (d *DraftConfig) blocks() bool { return d.Block > 1 }
+
+// ahead returns the cells that so many guesses of a request take behind its history. The first token's row is that of
+// the history's last token, but for a block, which takes its cells whole.
+func (d *DraftConfig) ahead(guesses int) int {
+	if d.blocks() && guesses > 0 {
+		return d.Block
+	}
+	return max(0, guesses-1)
 }
 
 // Validate returns an error that names the first field out of range.
@@ -51,7 +67,7 @@ func (d *DraftConfig) Validate() error {
 		v, lo, hi int
 	}{
 		{"sequences", d.Sequences, 1, MaxSequences}, {"cells", d.Cells, 1, 1 << 30}, {"batch", d.Batch, 1, 1 << 24},
-		{"tokens", d.Tokens, 1, 1 << 30}, {"states", d.States, 0, 1 << 20},
+		{"tokens", d.Tokens, 1, 1 << 30}, {"states", d.States, 0, 1 << 20}, {"block", d.Block, 0, MaxGuess},
 	} {
 		if f.v < f.lo || f.v > f.hi {
 			return fmt.Errorf("core: draft model: %s = %d: must be %d…%d", f.name, f.v, f.lo, f.hi)
@@ -79,7 +95,7 @@ type drafts struct {
 }
 
 // Behind says which state a row of the head follows: that of Request's row at position At or, where Request is nil,
-// that of row At of the batch before.
+// that of row At of the batch before. Where At is negative the row is a guess of a block and follows none.
 type Behind struct {
 	Request *Request
 	At      int
@@ -145,7 +161,10 @@ func (c *Core) offerDraft(r *Request, e *sched.EvToken, most int) {
 			return
 		}
 	}
-	if lag+most <= room {
+	if c.cfg.Draft.blocks() {
+		most = min(most, c.cfg.Draft.Block)
+	}
+	if lag+c.cfg.Draft.ahead(most)+1 <= room {
 		e.Draft, e.Lag = most, lag
 	}
 }
@@ -281,7 +300,8 @@ func (c *Core) placeDrafts() {
 		}
 		r := c.requests[s.Req]
 		r.guess.draft.begin(len(r.Tokens))
-		most := c.cfg.Draft.Cells - reserved - s.Feed - max(0, s.Guessed-1)
+		cells := s.Feed + c.cfg.Draft.ahead(s.Guessed)
+		most := c.cfg.Draft.Cells - reserved - cells
 		if r.guess.slot == 0 && !c.takeSlot(r, most) || d.used > most || d.off {
 			continue
 		}
@@ -289,7 +309,7 @@ func (c *Core) placeDrafts() {
 		if sl.feed = min(s.Feed, len(r.Tokens)-sl.n); s.Drafted && sl.n+sl.feed == len(r.Tokens) && sl.feed > 0 {
 			sl.guesses = s.Guessed
 		}
-		reserved += s.Feed + max(0, s.Guessed-1)
+		reserved += cells
 	}
 }
 
@@ -337,9 +357,13 @@ func (c *Core) FillDraft(b *runtime.Batch) bool {
 			for p := sl.n; p < sl.n+sl.feed; p++ {
 				c.follow(Behind{r, p - 1})
 				sl.row = b.Add(c.draftToken(r.Tokens[p]), runtime.Pos(p), Seq(i),
-					sl.guesses > 0 && p == len(r.Tokens)-1)
+					sl.guesses > 0 && p == len(r.Tokens)-1 && !c.cfg.Draft.blocks())
 			}
-		case d.round > 0 && d.round < sl.guesses:
+			for k := range c.blockOf(sl) {
+				c.follow(Behind{At: -1})
+				b.Add(0, runtime.Pos(len(r.Tokens)+k), Seq(i), true)
+			}
+		case d.round > 0 && d.round < sl.guesses && !c.cfg.Draft.blocks():
 			c.follow(Behind{At: sl.row})
 			sl.row = b.Add(c.draftToken(r.guess.draft.tokens[d.round-1]), runtime.Pos(sl.n+d.round-1), Seq(i), true)
 		default:
@@ -350,6 +374,14 @@ func (c *Core) FillDraft(b *runtime.Batch) bool {
 		}
 	}
 	return b.Len() > 0
+}
+
+// blockOf returns the number of rows that the guesses of sl take at once, behind the history.
+func (c *Core) blockOf(sl *draftSlot) int {
+	if sl.guesses == 0 || !c.cfg.Draft.blocks() {
+		return 0
+	}
+	return c.cfg.Draft.Block
 }
 
 // follow notes what the next row of FillDraft follows.
@@ -372,27 +404,28 @@ func (c *Core) draftToken(t Token) Token {
 func (c *Core) Drafted(took time.Duration, tokens []Token) {
 	d := &c.drafts
 	c.cfg.Trace.drafted(took, tokens)
-	if len(tokens) != len(d.rows) {
-		panic(fmt.Sprintf("core: the draft model guessed %d tokens in a round of %d", len(tokens), len(d.rows)))
+	each := max(1, c.cfg.Draft.Block)
+	if len(tokens) != len(d.rows)*each {
+		panic(fmt.Sprintf("core: the draft model guessed %d tokens in a round of %d", len(tokens), len(d.rows)*each))
 	}
 	d.took += took
 	for i := range d.slots {
 		switch sl := &d.slots[i]; {
 		case d.round == 0:
 			sl.n += sl.feed
-			d.used += sl.feed
+			sl.ahead = c.blockOf(sl)
+			d.used += sl.feed + sl.ahead
 		case d.round < sl.guesses:
 			sl.ahead++
 			d.used++
 		}
 	}
 	for i, sl := range d.rows {
-		g, tok := &sl.r.guess.draft, tokens[i]
-		if tok < 0 || int(tok) >= c.cfg.Draft.Tokens {
-			tok = 0
+		g := &sl.r.guess.draft
+		for k := range min(each, sl.guesses-d.round) { // more of a block are not computed
+			g.tokens[d.round+k] = c.draftToken(tokens[i*each+k])
+			g.n = d.round + k + 1
 		}
-		g.tokens[d.round] = tok
-		g.n = d.round + 1
 	}
 	d.round++
 	if invariants.Enabled {

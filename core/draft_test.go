@@ -32,8 +32,8 @@ func answered(t *testing.T, eng, draft runtime.Engine, requests, tokens int, syn
 		d := draft.Capabilities()
 		cfg.Draft = DraftConfig{Sequences: d.MaxSequences, Cells: d.ContextTokens, Batch: d.MaxBatch,
 			Tokens: min(eng.Model().VocabSize, draft.Model().VocabSize), Cost: 0.1}
-		if _, ok := draft.(runtime.Head); ok {
-			cfg.Draft.States = 32
+		if h, ok := draft.(runtime.Head); ok {
+			cfg.Draft.States, cfg.Draft.Block = 32, h.Block()
 		}
 		for s := range Seq(d.MaxSequences) {
 			draft.SeqRemove(s, 0, -1)

@@ -35,16 +35,21 @@ func TestHeads(t *testing.T) {
 	}
 }
 
-// TestEagles: the same with a head of a file.
-func TestEagles(t *testing.T) {
-	for name, states := range map[string]bool{"cells": false, "states": true} {
+// TestHeadsOfFiles: the same with a head of a file, which guesses a token or a block of them at a time.
+func TestHeadsOfFiles(t *testing.T) {
+	for name, c := range map[string]struct {
+		block  int
+		states bool
+	}{"cells": {1, false}, "states": {1, true}, "blocks": {7, false}, "blocks, states": {7, true},
+		"blocks of two": {2, false}, "long blocks": {MaxGuess, false}} {
 		t.Run(name, func(t *testing.T) {
 			open := func(seed uint64) (*fake.Engine, runtime.Head) {
-				f := fake.Config{Seed: 1, Head: &fake.Head{Seed: seed, File: "eagle3"}, NoRanges: states}
+				f := fake.Config{Seed: 1, NoRanges: c.states,
+					Head: &fake.Head{Seed: seed, File: "file", Block: c.block}}
 				f.ContextTokens, f.Batch, f.Sequences = 1024, 64, 24
 				eng := fake.New(f)
 				h, err := eng.OpenHead(runtime.HeadOptions{ContextTokens: 1024, Batch: 64, Sequences: 4,
-					File: &runtime.Options{ModelPath: "eagle3"}})
+					File: &runtime.Options{ModelPath: "file"}})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -53,7 +58,7 @@ func TestEagles(t *testing.T) {
 			}
 			eng, knows := open(1)
 			_, random := open(2)
-			headsOn(t, eng, knows, random, states)
+			headsOn(t, eng, knows, random, c.states)
 		})
 	}
 }

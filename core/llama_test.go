@@ -80,26 +80,33 @@ func TestHeadsOnLlama(t *testing.T) {
 	}
 }
 
-// TestEagleOnLlama: the same with an EAGLE-3 head, which has a separate file.
-func TestEagleOnLlama(t *testing.T) {
+// TestHeadFilesOnLlama: the same with a head that has a separate file: an EAGLE-3 head, or a DFlash head, which guesses
+// several tokens at once.
+func TestHeadFilesOnLlama(t *testing.T) {
 	if !llama.Exact() {
 		t.Skip("here a row's logits depend on what is beside it: equal answers cannot be asked for")
 	}
-	for _, kind := range []ggufgen.Head{ggufgen.HeadKnows, ggufgen.HeadRandom} {
-		t.Run(string(kind), func(t *testing.T) {
-			model := ggufgen.TinyTarget(kind == ggufgen.HeadKnows)
+	eagle, block, random := ggufgen.TinyTarget(true), ggufgen.TurnTarget(), ggufgen.TinyTarget(false)
+	for name, c := range map[string]struct {
+		model, head ggufgen.Config
+	}{
+		"eagle3, knows":  {eagle, ggufgen.EagleOf(eagle, ggufgen.HeadKnows)},
+		"eagle3, random": {random, ggufgen.EagleOf(random, ggufgen.HeadRandom)},
+		"dflash, knows":  {block, ggufgen.DFlashOf(block, ggufgen.HeadKnows, 5)},
+		"dflash, random": {random, ggufgen.DFlashOf(random, ggufgen.HeadRandom, 7)},
+	} {
+		t.Run(name, func(t *testing.T) {
 			var eng [2]runtime.Engine // the second never has a head
 			for i := range eng {
 				var err error
-				eng[i], err = llama.Open(runtime.Options{ModelPath: ggufgen.Cached(t, model), ContextTokens: 1024,
+				eng[i], err = llama.Open(runtime.Options{ModelPath: ggufgen.Cached(t, c.model), ContextTokens: 1024,
 					Batch: 64, MicroBatch: 64, Sequences: 24, Threads: 1, FlashAttn: "on"})
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer eng[i].Close()
 			}
-			headOfLlama(t, eng[0], eng[1], kind,
-				&runtime.Options{ModelPath: ggufgen.Cached(t, ggufgen.EagleOf(model, kind))})
+			headOfLlama(t, eng[0], eng[1], c.head.Head, &runtime.Options{ModelPath: ggufgen.Cached(t, c.head)})
 		})
 	}
 }

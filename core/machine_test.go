@@ -500,16 +500,17 @@ func (m *machine) follow() {
 	}
 	own := map[int][]float32{}
 	for _, b := range m.c.Behind() {
-		if b.Request == nil {
+		if b.Request == nil && b.At >= 0 {
 			own[b.At] = slices.Clone(m.head.State(b.At))
 		}
 	}
 	for i, b := range m.c.Behind() {
-		if b.Request == nil {
+		switch {
+		case b.Request != nil:
+			m.head.Follow(i, m.states[b.Request][b.At%m.cfg.Draft.States].state)
+		case b.At >= 0:
 			m.head.Follow(i, own[b.At])
-			continue
 		}
-		m.head.Follow(i, m.states[b.Request][b.At%m.cfg.Draft.States].state)
 	}
 }
 
@@ -539,7 +540,7 @@ func (m *machine) draft() {
 		}
 		for i, tok := range b.Token {
 			seq := b.Seq[i]
-			if heads && len(m.drafts[seq]) == 0 { // it begins anywhere
+			if heads && len(m.drafts[seq]) == 0 && m.c.Behind()[i].Request != nil { // it begins anywhere
 				m.drafts[seq] = slices.Clone(m.c.Behind()[i].Request.Tokens[:b.Pos[i]])
 			}
 			if int(b.Pos[i]) != len(m.drafts[seq]) {

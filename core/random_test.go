@@ -70,6 +70,9 @@ func newLife(seed uint64, s *shape) (*life, error) {
 			Tokens: vocab, Cost: 0.1}
 		if s == nil && seed%3 == 1 { // a head
 			cfg.Draft.States = 2 + int(seed%40)
+			if seed%2 == 1 { // that guesses blocks
+				cfg.Draft.Block = 2 + int(seed%5)
+			}
 		}
 	}
 	if s == nil && rng.IntN(4) == 0 { // a model with states; the test's store knows parts only

@@ -24,19 +24,24 @@ func withHead(seed uint64, cfg fake.Config) fake.Config {
 	return cfg
 }
 
-// eagleFile makes a file for EAGLE-3 heads, which is one for the fake engine alone.
-func eagleFile(t *testing.T) string {
+// headFile makes a file for heads, which is one for the fake engine alone.
+func headFile(t *testing.T) string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "eagle3.gguf")
+	file := filepath.Join(t.TempDir(), "head.gguf")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return file
 }
 
-// withEagle is withHead of a head with a file.
+// withEagle is withHead of a head with a file, and withDFlash of one that guesses blocks.
 func withEagle(t *testing.T, seed uint64, cfg fake.Config) fake.Config {
-	cfg.Head = &fake.Head{Seed: seed, File: eagleFile(t)}
+	cfg.Head = &fake.Head{Seed: seed, File: headFile(t)}
+	return cfg
+}
+
+func withDFlash(t *testing.T, seed uint64, cfg fake.Config) fake.Config {
+	cfg.Head = &fake.Head{Seed: seed, File: headFile(t), Block: 7}
 	return cfg
 }
 
@@ -46,6 +51,9 @@ func serveHead(t *testing.T, cfg fake.Config, args ...string) *running {
 	kind := []string{"--spec-type", "draft-mtp"}
 	if file := cfg.Head.File; file != "" {
 		kind = []string{"--spec-type", "draft-eagle3", "--draft-model", file}
+		if cfg.Head.Block > 1 {
+			kind[1] = "draft-dflash"
+		}
 	}
 	r := serve(t, pacedBy(5, cfg), append(kind, args...)...)
 	t.Cleanup(func() { // before the daemon ends
@@ -80,6 +88,13 @@ func TestHeadChangesNothing(t *testing.T) {
 // TestEagleChangesNothing: the same with an EAGLE-3 head.
 func TestEagleChangesNothing(t *testing.T) {
 	with := func(seed uint64, cfg fake.Config) fake.Config { return withEagle(t, seed, cfg) }
+	t.Run("cells", func(t *testing.T) { headChangesNothing(t, false, with) })
+	t.Run("states", func(t *testing.T) { headChangesNothing(t, true, with) })
+}
+
+// TestDFlashChangesNothing: the same with a DFlash head.
+func TestDFlashChangesNothing(t *testing.T) {
+	with := func(seed uint64, cfg fake.Config) fake.Config { return withDFlash(t, seed, cfg) }
 	t.Run("cells", func(t *testing.T) { headChangesNothing(t, false, with) })
 	t.Run("states", func(t *testing.T) { headChangesNothing(t, true, with) })
 }
@@ -123,7 +138,7 @@ func TestHeadBesideOthers(t *testing.T) {
 	args := []string{"--ctx-size", "320", "--parallel", "4", "--batch-size", "64"}
 	plain := serve(t, config, append([]string{"--speculate", "off"}, args...)...)
 	for what, cfg := range map[string]fake.Config{"of the model's file": withHead(5, config),
-		"of a file": withEagle(t, 5, config)} {
+		"of a file": withEagle(t, 5, config), "of blocks": withDFlash(t, 5, config)} {
 		t.Run(what, func(t *testing.T) {
 			head := serveHead(t, cfg, args...)
 			sameAnswersAtOnce(t, plain, head)
@@ -160,30 +175,36 @@ func TestHeadIsReported(t *testing.T) {
 	}
 }
 
-// TestEagleIsReported: info has the head and its file, and the head of the model's file is left out.
-func TestEagleIsReported(t *testing.T) {
-	cfg := withEagle(t, 5, fake.Config{Seed: 5})
-	r := serveHead(t, cfg, "--draft-ctx-size", "1024", "--parallel", "4")
-	_, _, drafted, accepted := r.events(random)
-	r.nothingLeft()
-	in := r.info()
-	if d := in.Draft; d == nil || d.Kind != "eagle3" || d.Path != cfg.Head.File || d.ContextTokens != 1024 ||
-		d.Sequences != 4 || d.Failed || d.Bytes != 8*1024 || in.Memory.Draft != d.Bytes || in.Config.NoHead != "" {
-		t.Errorf("info: %+v, %+v, %q", in.Draft, in.Memory, in.Config.NoHead)
-	}
-	if n, m := r.heads(); int(n) != drafted || int(m) != accepted || accepted == 0 {
-		t.Errorf("the metrics count %v and %v tokens, the usage %d and %d", n, m, drafted, accepted)
-	}
-	off := serve(t, cfg, "--spec-type", "draft-eagle3", "--draft-model", cfg.Head.File, "--speculate", "off")
-	if in := off.info(); in.Draft != nil || off.engine.head != nil {
-		t.Errorf("with --speculate off, info says %+v", in.Draft)
+// TestHeadFileIsReported: info has the head and its file, and the head of the model's file is left out.
+func TestHeadFileIsReported(t *testing.T) {
+	for kind, cfg := range map[string]fake.Config{"eagle3": withEagle(t, 5, fake.Config{Seed: 5}),
+		"dflash": withDFlash(t, 5, fake.Config{Seed: 5})} {
+		t.Run(kind, func(t *testing.T) {
+			r := serveHead(t, cfg, "--draft-ctx-size", "1024", "--parallel", "4")
+			_, _, drafted, accepted := r.events(random)
+			r.nothingLeft()
+			in := r.info()
+			if d := in.Draft; d == nil || d.Kind != kind || d.Path != cfg.Head.File || d.ContextTokens != 1024 ||
+				d.Sequences != 4 || d.Failed || d.Bytes != 8*1024 || in.Memory.Draft != d.Bytes ||
+				in.Config.NoHead != "" {
+				t.Errorf("info: %+v, %+v, %q", in.Draft, in.Memory, in.Config.NoHead)
+			}
+			if n, m := r.heads(); int(n) != drafted || int(m) != accepted || accepted == 0 {
+				t.Errorf("the metrics count %v and %v tokens, the usage %d and %d", n, m, drafted, accepted)
+			}
+			off := serve(t, cfg, "--spec-type", "draft-"+kind, "--draft-model", cfg.Head.File, "--speculate", "off")
+			if in := off.info(); in.Draft != nil || off.engine.head != nil {
+				t.Errorf("with --speculate off, info says %+v", in.Draft)
+			}
+		})
 	}
 }
 
-// TestEagleThatDoesNotFit: the daemon does not start, and says what is wrong with which file.
-func TestEagleThatDoesNotFit(t *testing.T) {
-	file := eagleFile(t)
+// TestHeadFileThatDoesNotFit: the daemon does not start, and says what is wrong with which file.
+func TestHeadFileThatDoesNotFit(t *testing.T) {
+	file := headFile(t)
 	model, eagle := ggufgen.TinyTarget(false), ggufgen.EagleOf(ggufgen.TinyTarget(false), ggufgen.HeadRandom)
+	dflash := ggufgen.DFlashOf(model, ggufgen.HeadRandom, 7)
 	wide := eagle
 	wide.Target = &ggufgen.Target{Width: 96, All: 4, Reads: [3]int{1, 2, 3}}
 	real := ggufgen.Cached(t, model)
@@ -193,7 +214,7 @@ func TestEagleThatDoesNotFit(t *testing.T) {
 		kind        string
 		want        []string
 	}{
-		"no head":      {fake.Config{}, "big.gguf", file, "draft-eagle3", []string{file, "no EAGLE-3 head"}},
+		"no head":      {fake.Config{}, "big.gguf", file, "draft-eagle3", []string{file, "it is no head"}},
 		"another file": {withEagle(t, 5, fake.Config{}), "big.gguf", file, "draft-eagle3", []string{file}},
 		"no file": {fake.Config{}, real, file + "x", "draft-eagle3", []string{"--draft-model", file + "x",
 			"no such file"}},
@@ -204,6 +225,10 @@ func TestEagleThatDoesNotFit(t *testing.T) {
 		"a model": {fake.Config{}, real, real, "draft-eagle3", []string{`its architecture is "llama"`}},
 		"a head as a model": {fake.Config{}, real, ggufgen.Cached(t, eagle), "draft-simple",
 			[]string{"--spec-type draft-eagle3 uses it"}},
+		"blocks as a model": {fake.Config{}, real, ggufgen.Cached(t, dflash), "draft-simple",
+			[]string{"--spec-type draft-dflash uses it"}},
+		"another kind": {fake.Config{}, real, ggufgen.Cached(t, dflash), "draft-eagle3",
+			[]string{`its architecture is "dflash"`, "--spec-type draft-dflash uses it"}},
 		"an encoder": {fake.Config{Encoder: true, Head: &fake.Head{File: file}}, "big.gguf", file, "draft-eagle3",
 			[]string{file, "the model generates nothing"}},
 	} {

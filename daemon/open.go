@@ -130,8 +130,8 @@ func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) 
 		return nil, err
 	}
 	switch {
-	case s.cfg.Eagle():
-		draft, err = s.openEagle(&cfg, eng)
+	case s.cfg.HeadFile() != "":
+		draft, err = s.openHeadFile(&cfg, eng)
 	case draft != nil:
 		err = draft.Fit(eng, path)
 	}

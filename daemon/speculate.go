@@ -38,17 +38,17 @@ func (s *Server) openDraft(cfg *config.Config, open Opener, quit *atomic.Bool) (
 		s.log.Warn("the draft model is not loaded", "file", s.cfg.DraftModel, "reason", why)
 		return nil, nil
 	}
-	if err := opening.CheckDraft(cfg, s.modelPath); err != nil || s.cfg.Eagle() { // a head is opened behind its model
-		return nil, err
+	if err := opening.CheckDraft(cfg, s.modelPath); err != nil || s.cfg.HeadFile() != "" {
+		return nil, err // a head is opened behind its model
 	}
 	o := opening.DraftOptions(cfg)
 	o.Progress = opening.ReadWeights(cfg, cfg.DraftModel, func(float32) bool { return !quit.Load() }, s.log)
 	return drafts.Open(open, o, s.log)
 }
 
-// openEagle opens the EAGLE-3 head of --draft-model for eng's model.
-func (s *Server) openEagle(cfg *config.Config, eng runtime.Engine) (*drafts.Model, error) {
-	return drafts.OpenHead(eng, opening.EagleOptions(cfg), config.HeadStates, s.log)
+// openHeadFile opens the head in the file of --draft-model for eng's model.
+func (s *Server) openHeadFile(cfg *config.Config, eng runtime.Engine) (*drafts.Model, error) {
+	return drafts.OpenHead(eng, opening.HeadFileOptions(cfg), config.HeadStates, s.log)
 }
 
 // openHead opens the head of eng's model; nil where there is none to use. noHead says why a head is not used.

@@ -31,7 +31,7 @@ func (m *Metrics) declareSpeculation(step, sched string) {
 	m.vector("drafted_tokens_total", "uma_speculation_drafted_tokens_total", "phase,source", counter, "tokens",
 		"Drafted tokens that were computed before they were sampled, by phase and source: own (the request's text), "+
 			"other (another text of its user), draft-model (--draft-model), head (the head of the model's "+
-			"file, or an EAGLE-3 head)", step, guessLabels, per(m.drafted[:]))
+			"file, or of a separate one)", step, guessLabels, per(m.drafted[:]))
 	m.vector("accepted_tokens_total", "uma_speculation_accepted_tokens_total", "phase,source", counter, "tokens",
 		"Of drafted_tokens_total: accepted, so that each saved a step", step, guessLabels, per(m.accepted[:]))
 	m.vector("speculation_decisions_total", "uma_speculation_decisions_total", "reason", counter, "decisions",

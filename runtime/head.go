@@ -5,14 +5,14 @@ type HeadOptions struct {
 	ContextTokens int // cells of all its sequences
 	Batch         int // tokens per Decode
 	Sequences     int
-	// File says which file has the head and how it is loaded; its cells are those above. It is an EAGLE-3 head then.
-	// nil: a layer of the model's file.
+	// File says which file has the head and how it is loaded; its cells are those above. nil: a layer of the model's
+	// file.
 	File *Options
 }
 
-// Headed is an optional interface of an Engine that may have a head: a layer that guesses the token behind the next
-// one, from the state of a row and the next token. It is a layer of the model's file (multi-token prediction, MTP) or
-// has a separate one (EAGLE-3).
+// Headed is an optional interface of an Engine that may have a head: layers that guess the token behind the next one,
+// or several, from the states of rows and the next token. It is a layer of the model's file (multi-token prediction,
+// MTP) or has a separate one (EAGLE-3, DFlash).
 type Headed interface {
 	// OpenHead opens the head as an engine with sequences and cells for guesses. The caller closes it before the model.
 	// The error says why there is none to open; nil and nil: the model's file has none. With a File it is called before
@@ -30,6 +30,12 @@ type Headed interface {
 // token itself. Its sequences may begin at any position.
 type Head interface {
 	Engine
+	// Block is the number of tokens that the head guesses behind the newest one of a history in one Decode. Most guess
+	// one: that of its row's logits. Where it is more, the history's rows have no logits, and Block rows follow them at
+	// the next positions that have: the k-th is the k-th guess. For these rows Follow is not called and their token is
+	// not read; there are all of them, behind at least one row of their sequence in the same batch. They are to be
+	// removed, with SeqRemove, before the next Decode of their sequence.
+	Block() int
 	// Follow sets the state that row i of the filled batch follows: one of Headed.State or one of State. It copies it,
 	// and allocates nothing.
 	Follow(i int, state []float32)

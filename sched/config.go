@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/uma-serve/uma-serve/sched/guess"
 )
 
 // Defaults that stand where a Config field is 0.
@@ -134,6 +136,8 @@ type Config struct {
 type GuessConfig struct {
 	// DraftStates: the draft model is a head, and reads the states of rows that the caller keeps (Plan.States).
 	DraftStates bool `words:"draft_states"`
+	// DraftBlock is the number of tokens that the draft model guesses for a request in one Decode; 0 = one.
+	DraftBlock int `words:"draft_block"`
 	// AllGuesses: every guess that is offered is computed where the step has room, whatever it costs: for measuring.
 	AllGuesses bool `words:"all_guesses"`
 }
@@ -208,6 +212,7 @@ func (c *Config) Validate() error {
 		{"DecodeReserve", c.DecodeReserve, -1, 1 << 24},
 		{"OutputSlots", c.OutputSlots, 0, 4096},
 		{"DraftBatch", c.DraftBatch, 0, 1 << 24},
+		{"DraftBlock", c.DraftBlock, 0, guess.MaxRows},
 	}
 	for _, f := range ints {
 		if f.v < f.lo || f.v > f.hi {

@@ -27,12 +27,14 @@ type drafter struct {
 	known          map[ReqID]int
 	states, graphs int
 	build          time.Duration
-	shape          [2]int // rows of the newest step, and whether it kept states
+	shape          [2]int              // rows of the newest step, and whether it kept states
+	place          func(k int) float64 // times chance, that of guess k
 }
 
 func newDrafter(t testing.TB, cfg Config, n, prompt int) *drafter {
 	cfg.DraftBatch = 512
 	d := &drafter{guesser: newGuesser(t, cfg, n), lag: map[ReqID]int{}, last: map[ReqID]int{}, known: map[ReqID]int{},
+		place: func(int) float64 { return 1 },
 		draft: func(l cost.Load) float64 { return (1+l.More)*0.8 + 0.03*l.Prefill + 0.1*l.Decode }}
 	for i := range d.events.Arrivals {
 		d.events.Arrivals[i].Prompt = prompt
@@ -92,6 +94,9 @@ func (d *drafter) step() {
 			has = 0
 		}
 		e := EvToken{Req: sl.Req, Thinking: d.think(sl.Req), Draft: 16}
+		if n := d.s.cfg.DraftBlock; n > 0 {
+			e.Draft = n
+		}
 		if d.s.cfg.DraftStates {
 			if d.known[sl.Req] += sl.N - sl.Guessed; !plan.States {
 				d.known[sl.Req], has = 0, 0
@@ -104,11 +109,13 @@ func (d *drafter) step() {
 			if !sl.Drafted || has != history {
 				d.t.Fatalf("%+v: the draft model has %d tokens of %d", *sl, has, history)
 			}
-			for p := d.chance(sl.Req); e.DraftRight < sl.Guessed && d.rng.Float64() < p; {
+			for p := d.chance(sl.Req); e.DraftRight < sl.Guessed && d.rng.Float64() < p*d.place(e.DraftRight); {
 				e.DraftRight++
 			}
 			e.DraftWrong, e.Accepted = e.DraftRight < sl.Guessed, e.DraftRight
-			has += min(e.DraftRight, sl.Guessed-1)
+			if !d.s.cfg.DraftStates {
+				has += min(e.DraftRight, sl.Guessed-1)
+			}
 		}
 		d.last[sl.Req] = has
 		e.Lag = history + e.Accepted + 1 - has
@@ -337,8 +344,9 @@ func TestWrongDraftEvents(t *testing.T) {
 // target.
 func TestRandomDrafts(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 1))
-	for range 60 {
-		d := newDrafter(t, Config{}, 1+rng.IntN(8), 1+rng.IntN(600))
+	for i := range 120 {
+		blocks := GuessConfig{DraftStates: i%2 == 1, DraftBlock: i % 2 * (2 + rng.IntN(14))}
+		d := newDrafter(t, Config{GuessConfig: blocks}, 1+rng.IntN(8), 1+rng.IntN(600))
 		a, b, c, p := rng.Float64()*10, rng.Float64(), rng.Float64()*4, rng.Float64()
 		d.cost = func(rows int, _ float64) float64 { return 0.2 + a + b*float64(rows) }
 		d.draft = func(l cost.Load) float64 { return 0.05 + (1+l.More)*c + 0.3*b*(l.Prefill+l.Decode) }
@@ -356,9 +364,11 @@ func TestDraftsAllocateNothing(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("the invariants' check allocates")
 	}
-	d := newDrafter(t, Config{}, 16, 20)
-	d.run(200)
-	if got := testing.AllocsPerRun(200, d.step); got != 0 {
-		t.Errorf("%v allocations a step", got)
+	for _, block := range []int{0, 8} {
+		d := newDrafter(t, Config{GuessConfig: GuessConfig{DraftStates: block > 0, DraftBlock: block}}, 16, 20)
+		d.run(200)
+		if got := testing.AllocsPerRun(200, d.step); got != 0 {
+			t.Errorf("blocks of %d: %v allocations a step", block, got)
+		}
 	}
 }

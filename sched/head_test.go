@@ -21,10 +21,11 @@ func newHeaded(t testing.TB, cfg Config, n, prompt int) *drafter {
 // TestUselessHead: one whose guesses never come true costs one percent of the time, with the graphs that it makes the
 // engine build, from the first steps on, and its states are kept in few of them.
 func TestUselessHead(t *testing.T) {
-	for _, n := range []int{1, 4, 16} {
+	for _, c := range []struct{ n, block int }{{1, 0}, {4, 0}, {16, 0}, {1, 8}, {4, 8}, {16, 8}} {
+		n := c.n
 		none := newGuesser(t, Config{}, n)
 		none.chance, none.offer = func(ReqID) float64 { return 0 }, 0
-		d := newHeaded(t, Config{}, n, 4)
+		d := newHeaded(t, Config{GuessConfig: GuessConfig{DraftBlock: c.block}}, n, 4)
 		d.chance = func(ReqID) float64 { return 0 }
 		none.run(60)
 		d.run(60)
@@ -32,7 +33,7 @@ func TestUselessHead(t *testing.T) {
 			steps  int
 			least  float64
 			states int
-		}{{1200, 0.985, 400}, {4000, 0.99, 200}} {
+		}{{1200, 0.985, 100}, {4000, 0.99, 100}} {
 			none.run(part.steps)
 			d.run(part.steps)
 			t.Logf("%d streams: %.3f of the speed, %d guesses, states in %d of %d steps, %d graphs", n,
@@ -54,6 +55,36 @@ func TestGoodHead(t *testing.T) {
 		if d.states < 390 || d.reasons[reason.DraftModel] < 350*n {
 			t.Errorf("%d streams: states in %d of 400 steps; the reasons are %v", n, d.states, d.reasons)
 		}
+	}
+}
+
+// TestBlocks: of the guesses that a head makes at once as many are computed as pay, by how often those at their places
+// come true.
+func TestBlocks(t *testing.T) {
+	for name, c := range map[string]struct {
+		place          func(k int) float64
+		n, least, most int // guesses in 100 steps, of each request
+	}{
+		"all come true":     {func(int) float64 { return 1 }, 1, 700, 800},
+		"three come true":   {func(k int) float64 { return float64(min(1, max(0, 3-k))) }, 1, 280, 420},
+		"three, of four":    {func(k int) float64 { return float64(min(1, max(0, 3-k))) }, 4, 200, 420},
+		"the first, mostly": {func(k int) float64 { return 1 / float64(1+2*k) }, 1, 90, 300},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newHeaded(t, Config{GuessConfig: GuessConfig{DraftBlock: 8}}, c.n, 100)
+			d.chance, d.place = func(ReqID) float64 { return 0.98 }, c.place
+			d.run(300)
+			d.run(400)
+			none := newGuesser(t, Config{}, c.n)
+			none.chance, none.offer = func(ReqID) float64 { return 0 }, 0
+			none.run(400)
+			got := d.guessed / 4 / c.n
+			t.Logf("%d guesses in 100 steps, %.2f of the speed; %v", got, d.rate()/none.rate(), d.reasons)
+			if got < c.least || got > c.most || d.rate() < none.rate() {
+				t.Errorf("%d guesses in 100 steps, want %d…%d; %.2f of the speed", got, c.least, c.most,
+					d.rate()/none.rate())
+			}
+		})
 	}
 }
 

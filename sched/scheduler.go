@@ -115,7 +115,7 @@ func New(cfg Config) (*Scheduler, error) {
 		cost:     cost.NewThreads(&cfg.Cost),
 	}
 	s.guesses = guess.New(cfg.MaxRunning, guess.Config{Rereads: cfg.Rereads, DraftBatch: cfg.DraftBatch,
-		DraftCost: cfg.DraftCost, States: cfg.DraftStates, All: cfg.AllGuesses})
+		DraftCost: cfg.DraftCost, DraftBlock: cfg.DraftBlock, States: cfg.DraftStates, All: cfg.AllGuesses})
 	s.plan.Batch = make([]Slice, 0, 2*cfg.MaxRunning) // each can have a fork
 	s.plan.Release = make([]Release, 0, cfg.MaxRunning)
 	s.policy = newPolicy(s)

@@ -142,7 +142,7 @@ heads=$(grep -l 'gtype == LLM_GRAPH_TYPE_DECODER_MTP' "$tree"/src/models/*.cpp 2
 	tr -d - | paste -sd' ' -) || :
 heads="#define UMA_ENGINE_HEADS \"$heads\""
 [ "$(cat "$dir/uma_heads.h" 2>/dev/null)" = "$heads" ] || echo "$heads" >"$dir/uma_heads.h"
-# Graphs, by their files, that have the inputs of all layers: with the others an EAGLE-3 head has nothing to read.
+# Graphs, by their files, that have the inputs of all layers: with the others a head with a file has nothing to read.
 inputs=$(grep -l 't_layer_inp\[il\] = ' "$tree"/src/models/*.cpp 2>/dev/null | sed 's#.*/##; s#\.cpp$##' |
 	paste -sd' ' -) || :
 inputs="#define UMA_ENGINE_INPUTS \"$inputs\""

@@ -8,8 +8,8 @@ const (
 	Own Source = iota
 	// Other: another text of the same user that begins with all of the request's history.
 	Other
-	// Draft: a draft model. Head: a head, of the model's file or EAGLE-3. This package makes no such guesses, and has
-	// no grades for them.
+	// Draft: a draft model. Head: a head, of the model's file or of a separate one. This package makes no such guesses,
+	// and has no grades for them.
 	Draft
 	Head
 	NumSources

@@ -229,8 +229,8 @@ func infoTable(in *reports.Info) *ui.Table {
 			switch d.Kind {
 			case "head":
 				what, name = "head", "a layer of the model's file (MTP) drafts"
-			case "eagle3":
-				what = "EAGLE-3 head"
+			case "eagle3", "dflash":
+				what = "head (" + d.Kind + ")"
 			}
 			t.Row(what, "%s, %s cells for %s requests at once, %s%s", name, ui.Count(d.ContextTokens),
 				ui.Count(d.Sequences), ui.Bytes(uint64(max(d.Bytes, 0))), failed)

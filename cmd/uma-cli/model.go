@@ -135,13 +135,13 @@ func inspectDraft(model *gguf.Info, path string, tokens int64, repack bool) (*dr
 	if repack {
 		r = info.Repacked(gguf.ThisProcessor())
 	}
-	if info.TrainContext >= gguf.MinContext && info.Eagle == nil {
+	if info.TrainContext >= gguf.MinContext && info.HeadFile == nil {
 		tokens = min(tokens, info.TrainContext)
 	}
 	need, err := info.Need(tokens, "f16", "f16", r)
 	d := &draftFacts{Path: path, Name: info.Name, Tokens: tokens, TotalBytes: int64(need.Total())}
 	var fits error
-	if info.Eagle != nil {
+	if info.HeadFile != nil {
 		fits = info.DraftsFor(model)
 	}
 	switch diff := int64(info.VocabSize) - int64(model.VocabSize); {
@@ -262,9 +262,9 @@ func architectureNotes(in *gguf.Info) string {
 	if in.HeadLayers > 0 {
 		notes += ", a head: its last layer drafts"
 	}
-	if e := in.Eagle; e != nil {
-		notes += fmt.Sprintf(", an EAGLE-3 head for models with an embedding of %d (--spec-type draft-eagle3)",
-			e.Width)
+	if e := in.HeadFile; e != nil {
+		notes += fmt.Sprintf(", a head (%s) for models with an embedding of %d (--spec-type draft-%s)", e.Kind, e.Width,
+			in.Architecture)
 	}
 	if in.Recurrent {
 		notes += ", recurrent: parts of its memory cannot be shared or dropped"

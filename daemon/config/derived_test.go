@@ -61,29 +61,32 @@ func TestSpecType(t *testing.T) {
 	for _, c := range []struct {
 		kinds, file, wrong string
 		want               draftKinds
-		eagle              bool
+		head               string
 	}{
 		{kinds: "auto", want: draftKinds{model: true}},
 		{kinds: "draft-mtp,draft-simple", file: "f", want: draftKinds{head: true, model: true}},
 		{kinds: "ngram-simple"},
 		{kinds: "none", want: draftKinds{none: true}},
-		{kinds: "draft-eagle3", file: "f", want: draftKinds{eagle: true}, eagle: true},
-		{kinds: "draft-eagle3,draft-mtp", file: "f", want: draftKinds{eagle: true, head: true}, eagle: true},
+		{kinds: "draft-eagle3", file: "f", want: draftKinds{file: "eagle3"}, head: "eagle3"},
+		{kinds: "draft-dflash", file: "f", want: draftKinds{file: "dflash"}, head: "dflash"},
+		{kinds: "draft-eagle3,draft-mtp", file: "f", want: draftKinds{file: "eagle3", head: true}, head: "eagle3"},
 		{kinds: "draft-eagle3", wrong: "--draft-model must name the file"},
-		{kinds: "draft-eagle3,draft-simple", file: "f", wrong: "leave one of them out"},
+		{kinds: "draft-eagle3,draft-simple", file: "f", wrong: "the file of one"},
 		{kinds: "none,draft-mtp", wrong: "--spec-type is"},
-		{kinds: "draft-dflash", file: "f", wrong: "draft-eagle3"},
+		{kinds: "draft-eagle3,draft-dflash", file: "f", wrong: "the file of one"},
+		{kinds: "draft-dspark", file: "f", wrong: "draft-eagle3"},
+		{kinds: "dflash", file: "f", wrong: "draft-eagle3"},
 	} {
 		cfg := &Config{Speculate: "auto", SpecType: c.kinds, DraftModel: c.file}
 		k, err := cfg.drafts()
 		if (err == nil) != (c.wrong == "") || err != nil && !strings.Contains(err.Error(), c.wrong) {
 			t.Errorf("%s with %q: %v, want %q", c.kinds, c.file, err, c.wrong)
 		}
-		if err == nil && (k != c.want || cfg.Eagle() != c.eagle) {
-			t.Errorf("%s with %q: %+v, a head in a file %v", c.kinds, c.file, k, cfg.Eagle())
+		if err == nil && (k != c.want || cfg.HeadFile() != c.head) {
+			t.Errorf("%s with %q: %+v, a head in a file: %q", c.kinds, c.file, k, cfg.HeadFile())
 		}
 		cfg.Speculate = "off"
-		if cfg.Eagle() {
+		if cfg.HeadFile() != "" {
 			t.Errorf("%s: a head is used with --speculate off", c.kinds)
 		}
 	}

@@ -16,7 +16,7 @@ const (
 	specNone  = "none"
 	specModel = "draft-simple" // --draft-model
 	specHead  = "draft-mtp"    // the head of the model's file
-	specEagle = "draft-eagle3" // an EAGLE-3 head, the file of --draft-model
+	specFile  = "draft-"       // and an architecture: a head, the file of --draft-model
 )
 
 // specTexts are llama-server's names of drafts from texts, of which there is one kind here.
@@ -27,7 +27,10 @@ var specTexts = []string{"ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-
 const HeadStates = 128
 
 // draftKinds are the kinds of drafts that --spec-type names.
-type draftKinds struct{ model, head, eagle, none bool }
+type draftKinds struct {
+	model, head, none bool
+	file              string // the architecture of a head with a file
+}
 
 // drafts parses --spec-type.
 func (c *Config) drafts() (k draftKinds, err error) {
@@ -35,36 +38,35 @@ func (c *Config) drafts() (k draftKinds, err error) {
 		return draftKinds{model: true}, nil // what a head costs whose guesses are wrong is not known well: docs/lab
 	}
 	kinds := strings.Split(c.SpecType, ",")
+	files := "" // what --draft-model has the file of
 	for _, kind := range kinds {
-		switch {
+		switch arch := kind[min(len(specFile), len(kind)):]; {
 		case kind == specModel:
-			k.model = true
+			k.model, files = true, files+kind
 		case kind == specHead:
 			k.head = true
-		case kind == specEagle:
-			k.eagle = true
+		case kind == specFile+gguf.ArchEagle, kind == specFile+gguf.ArchDFlash:
+			k.file, files = arch, files+kind
 		case kind == specNone && len(kinds) == 1:
 			k.none = true
 		case slices.Contains(specTexts, kind):
 		default:
-			return draftKinds{}, fmt.Errorf("--spec-type is %q; it must be %s, %s or a list of %s, %s, %s and %s with "+
-				"commas between them", c.SpecType, specAuto, specNone, specHead, specEagle, specModel, specTexts[0])
+			return draftKinds{}, fmt.Errorf("--spec-type is %q; it must be auto, none or a list of draft-mtp, "+
+				"draft-eagle3, draft-dflash, draft-simple and %s with commas between them", c.SpecType, specTexts[0])
 		}
 	}
-	switch {
-	case k.eagle && k.model:
-		err = fmt.Errorf("--spec-type has %s and %s, and --draft-model names one file: leave one of them out",
-			specEagle, specModel)
-	case k.eagle && c.DraftModel == "" && len(c.Models) == 0:
-		err = fmt.Errorf("--spec-type is %s: --draft-model must name the file of the head", c.SpecType)
+	if k.file != "" && (files != specFile+k.file || c.DraftModel == "" && len(c.Models) == 0) {
+		err = fmt.Errorf("--spec-type is %s: --draft-model must name the file of one of its kinds", c.SpecType)
 	}
 	return k, err
 }
 
-// Eagle reports whether --draft-model is the file of an EAGLE-3 head that is used.
-func (c *Config) Eagle() bool {
-	k, err := c.drafts()
-	return err == nil && k.eagle && c.DraftModel != "" && c.NoDrafts() == ""
+// HeadFile returns the architecture of the head that is used and whose file --draft-model is; "" = it is none.
+func (c *Config) HeadFile() string {
+	if k, err := c.drafts(); err == nil && c.DraftModel != "" && c.NoDrafts() == "" {
+		return k.file
+	}
+	return ""
 }
 
 // SyntheticRates returns the chances of --spec-synth-rates that a drafted token is taken if those before it were, as
@@ -77,11 +79,7 @@ func (c *Config) SyntheticRates() (chances []float64, err error) {
 			return nil, fmt.Errorf("--spec-synth-rates has %q; it must be a number 0…1, and no larger than the one "+
 				"before", text)
 		}
-		chance := 0.0
-		if before > 0 {
-			chance = p / before
-		}
-		chances, before = append(chances, chance), p
+		chances, before = append(chances, p/max(before, 1e-300)), p
 	}
 	if len(chances) > core.MaxGuess {
 		return nil, fmt.Errorf("--spec-synth-rates has %d numbers; there must be at most %d", len(chances),
@@ -96,7 +94,7 @@ func (c *Config) NoDraft() string {
 	switch off := c.NoDrafts(); {
 	case off != "":
 		return off
-	case err == nil && !k.model && !k.eagle:
+	case err == nil && !k.model && k.file == "":
 		return "--spec-type leaves it out"
 	}
 	return ""
@@ -138,11 +136,12 @@ func (c *Config) HeadContextTokens() int {
 }
 
 // headBytes returns the memory that the head of a model takes beside its weights: cells, and the states of requests.
-// The cells of an EAGLE-3 head are draftNeed's, and the engine keeps the states of a whole batch.
+// The cells of a head with a file are draftNeed's, and the engine keeps the states of a whole batch.
 func (c *Config) headBytes(info *gguf.Info) int64 {
 	const widest = 1 << 20 // of a state, whatever a header claims
-	if c.Eagle() {
-		return (int64(c.Parallel)*HeadStates + int64(c.BatchSize)) * 4 * gguf.EagleLayers * min(info.Embedding, widest)
+	if c.HeadFile() != "" {
+		state := 4 * min(gguf.HeadReads(c.DraftModel), info.Layers) * min(info.Embedding, widest)
+		return (int64(c.Parallel)*HeadStates + int64(c.BatchSize)) * state
 	}
 	if info.HeadLayers == 0 || c.NoHead() != "" {
 		return 0

@@ -49,7 +49,7 @@ func (c *Config) ContextTokens(path string) int {
 // DraftContextTokens returns the context size to open the draft model with, or the head in its place.
 func (c *Config) DraftContextTokens() int {
 	n := c.HeadContextTokens()
-	if info, err := gguf.Inspect(c.DraftModel); err == nil && info.TrainContext >= minCtxSize && info.Eagle == nil {
+	if info, err := gguf.Inspect(c.DraftModel); err == nil && info.TrainContext >= minCtxSize && info.HeadFile == nil {
 		n = min(n, int(info.TrainContext))
 	}
 	return n

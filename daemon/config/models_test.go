@@ -214,12 +214,12 @@ func TestEagleOfATable(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []bool{true, false} {
-		if m, err := cfg.ForModel(&cfg.Models[i]); err != nil || m.Eagle() != want {
-			t.Errorf("%s: %v, with a head %v", cfg.Models[i].Name, err, m.Eagle())
+		if m, err := cfg.ForModel(&cfg.Models[i]); err != nil || (m.HeadFile() != "") != want {
+			t.Errorf("%s: %v, with a head %q", cfg.Models[i].Name, err, m.HeadFile())
 		}
 	}
-	if m, err := cfg.ForFound("found", "/found"); err != nil || m.Eagle() {
-		t.Errorf("a found model: %v, with a head %v", err, m.Eagle())
+	if m, err := cfg.ForFound("found", "/found"); err != nil || m.HeadFile() != "" {
+		t.Errorf("a found model: %v, with a head %q", err, m.HeadFile())
 	}
 	if _, err := load(t, []string{"-m", "/a", "--spec-type", "draft-eagle3"}, nil); err == nil ||
 		!strings.Contains(err.Error(), "--draft-model") {

@@ -11,7 +11,7 @@ import (
 // headOf is the part of a Model that a head needs.
 type headOf struct {
 	head   runtime.Head   // nil: it is a draft model
-	file   bool           // the head has a separate file (EAGLE-3)
+	file   bool           // the head has a separate file
 	model  runtime.Headed // the engine whose head it is
 	states int            // newest rows of a request whose states are kept
 	free   [][]float32    // of States that were dropped
@@ -27,16 +27,16 @@ func OpenHead(eng runtime.Engine, o runtime.HeadOptions, states int, log *slog.L
 	of, ok := eng.(runtime.Headed)
 	switch {
 	case o.File != nil && eng.Model().Encoder:
-		return nil, fmt.Errorf("--draft-model: the EAGLE-3 head %s: the model generates nothing", o.File.ModelPath)
+		return nil, fmt.Errorf("--draft-model: the head %s: the model generates nothing", o.File.ModelPath)
 	case o.File != nil && !ok:
-		return nil, fmt.Errorf("--draft-model: the EAGLE-3 head %s: this build has no heads (docs/engines.md)",
+		return nil, fmt.Errorf("--draft-model: the head %s: this build has no heads (docs/engines.md)",
 			o.File.ModelPath)
 	case !ok || eng.Model().Encoder:
 		return nil, nil
 	}
 	head, err := of.OpenHead(o)
 	if err != nil && o.File != nil {
-		return nil, fmt.Errorf("--draft-model: the EAGLE-3 head: %w", err)
+		return nil, fmt.Errorf("--draft-model: the head: %w", err)
 	}
 	if err != nil || head == nil {
 		return nil, err
@@ -107,10 +107,11 @@ func (m *Model) follow(c *core.Core) {
 		return
 	}
 	for i, b := range c.Behind() {
-		if b.Request == nil {
-			m.head.Follow(i, m.head.State(b.At))
-		} else {
+		switch {
+		case b.Request != nil:
 			m.head.Follow(i, m.at(m.of(b.Request.ID), b.At))
+		case b.At >= 0:
+			m.head.Follow(i, m.head.State(b.At))
 		}
 	}
 }

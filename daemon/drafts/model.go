@@ -78,8 +78,12 @@ func (m *Model) Core() core.DraftConfig {
 		return core.DraftConfig{}
 	}
 	c := m.eng.Capabilities()
-	return core.DraftConfig{Sequences: c.MaxSequences, Cells: c.ContextTokens, Batch: c.MaxBatch, Tokens: m.shared,
+	d := core.DraftConfig{Sequences: c.MaxSequences, Cells: c.ContextTokens, Batch: c.MaxBatch, Tokens: m.shared,
 		Cost: m.cost, States: m.states}
+	if m.head != nil {
+		d.Block = m.head.Block()
+	}
+	return d
 }
 
 // Guess carries out the draft model's part of the newest step.
@@ -165,7 +169,7 @@ func (m *Model) Info() *reports.InfoDraft {
 	kind := "model"
 	switch {
 	case m.file:
-		kind = "eagle3"
+		kind = m.eng.Model().Architecture
 	case m.head != nil:
 		kind = "head"
 	}
@@ -184,7 +188,7 @@ func (m *Model) Log(none string) {
 		what := "draft model"
 		switch {
 		case m.file:
-			what = "an EAGLE-3 head drafts"
+			what = "the head of a file drafts"
 		case m.head != nil:
 			what = "the head of the model's file drafts"
 		}

@@ -15,23 +15,26 @@ import (
 func CheckDraft(c *config.Config, path string) error {
 	head, err := gguf.Brief(c.DraftModel)
 	model, errModel := gguf.Brief(path)
-	switch eagle := c.Eagle(); {
-	case errors.Is(err, fs.ErrNotExist) && eagle:
-	case err == nil && head.Eagle != nil && !eagle:
-		return fmt.Errorf("--draft-model: %s is an EAGLE-3 head: --spec-type draft-eagle3 uses it", c.DraftModel)
-	case err != nil || errModel != nil || !eagle:
+	switch arch := c.HeadFile(); {
+	case errors.Is(err, fs.ErrNotExist) && arch != "":
+	case err == nil && head.HeadFile != nil && arch == "":
+		return fmt.Errorf("--draft-model: %s is a head (%s): --spec-type draft-%s uses it", c.DraftModel,
+			head.HeadFile.Kind, head.Architecture)
+	case err != nil || errModel != nil || arch == "":
 		return nil
+	case head.HeadFile != nil && head.Architecture != arch:
+		err = fmt.Errorf("its architecture is %q: --spec-type draft-%[1]s uses it", head.Architecture)
 	default:
 		err = head.DraftsFor(&model)
 	}
 	if err != nil {
-		return fmt.Errorf("--draft-model: the EAGLE-3 head %s: %w", c.DraftModel, err)
+		return fmt.Errorf("--draft-model: the head %s: %w", c.DraftModel, err)
 	}
 	return nil
 }
 
-// EagleOptions returns the options with which the EAGLE-3 head of --draft-model is opened.
-func EagleOptions(c *config.Config) runtime.HeadOptions {
+// HeadFileOptions returns the options with which the head in the file of --draft-model is opened.
+func HeadFileOptions(c *config.Config) runtime.HeadOptions {
 	file := DraftOptions(c)
 	return runtime.HeadOptions{ContextTokens: file.ContextTokens, Batch: file.Batch, Sequences: file.Sequences,
 		File: &file}

@@ -90,11 +90,11 @@ type Info struct {
 	ExpertBytes  uint64  `json:"expert_bytes,omitempty"` // of TensorBytes, the experts' of all layers
 	// HeadLayers are the layers that guess tokens (multi-token prediction), of Layers. HeadBytes are their tensors and
 	// the output matrix, which they share with the model.
-	HeadLayers    int64  `json:"head_layers,omitempty"`
-	HeadBytes     uint64 `json:"head_bytes,omitempty"`
-	Eagle         *Eagle `json:"eagle,omitempty"` // the file is an EAGLE-3 head
-	SlidingWindow int64  `json:"sliding_window"`  // tokens, 0 = none
-	Recurrent     bool   `json:"recurrent"`       // some layers keep a state instead of KV cells
+	HeadLayers    int64     `json:"head_layers,omitempty"`
+	HeadBytes     uint64    `json:"head_bytes,omitempty"`
+	HeadFile      *HeadFile `json:"head_file,omitempty"` // the file is the head of a model
+	SlidingWindow int64     `json:"sliding_window"`      // tokens, 0 = none
+	Recurrent     bool      `json:"recurrent"`           // some layers keep a state instead of KV cells
 	// StateBytes is the size of what those layers keep of a sequence, whatever its length is.
 	StateBytes int64   `json:"state_bytes,omitempty"`
 	Encoder    bool    `json:"encoder"` // it reads texts whole, has no KV cells and generates nothing
@@ -332,7 +332,7 @@ func (h *header) info() (Info, error) {
 	info.SlidingWindow = h.int(arch + "attention.sliding_window")
 	info.output = h.outputBytes()
 	info.HeadLayers, info.HeadBytes = h.head(h.int(arch+"nextn_predict_layers"), info.Layers, info.output)
-	info.Eagle = h.eagle(info.Architecture)
+	info.HeadFile = h.headFile(info.Architecture)
 	info.RopeBase, _ = h.kv[arch+"rope.freq_base"].(float64)
 	for key := range h.kv {
 		if strings.HasPrefix(key, arch+"ssm.") || strings.HasPrefix(key, arch+"wkv.") {

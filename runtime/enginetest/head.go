@@ -80,6 +80,11 @@ func states(t *testing.T, s *subject, h runtime.Head, alone []float32) {
 	}
 
 	hs := &subject{T: t, Engine: h, o: s.o}
+	const first = 4 // it does not know what is before
+	if h.Block() > 1 {
+		hs.blocks(h, text, kept, first)
+		return
+	}
 	// feed decodes the tokens at [from, to) in a sequence of the head, each behind the state of the row before.
 	feed := func(seq runtime.Seq, from, to int) []float32 {
 		h.Batch().Reset()
@@ -101,7 +106,6 @@ func states(t *testing.T, s *subject, h runtime.Head, alone []float32) {
 		hs.mustDecode()
 		return hs.logits(row)
 	}
-	const first = 4 // it does not know what is before
 	whole := feed(0, first, n)
 	own := slices.Clone(h.State(n - first - 1))
 	feed(1, first, 7)
@@ -120,4 +124,66 @@ func states(t *testing.T, s *subject, h runtime.Head, alone []float32) {
 	}
 	hs.differ("behind another state", next, guess(0, n, text[n], kept[1]))
 	hs.empty(0, 1)
+}
+
+// blocks tests a head that guesses blocks behind a text whose states are kept, which it knows from first on: guesses
+// depend on the history alone, whatever its batches were.
+func (s *subject) blocks(h runtime.Head, text []runtime.Token, kept [][]float32, first int) {
+	n, size := len(kept), h.Block()
+	// add adds the tokens at [from, to), each behind the state of the row before, and a block of guesses to be made.
+	add := func(seq runtime.Seq, from, to int, guess bool) (row int) {
+		b := h.Batch()
+		for i := from; i < to; i++ {
+			h.Follow(b.Add(text[i], runtime.Pos(i), seq, false), kept[i-1])
+		}
+		row = b.Len()
+		for i := to; guess && i < to+size; i++ {
+			b.Add(0, runtime.Pos(i), seq, true)
+		}
+		return row
+	}
+	block := func(row int) (logits [][]float32) {
+		for i := range size {
+			logits = append(logits, s.logits(row+i))
+		}
+		return logits
+	}
+	guess := func(seq runtime.Seq, from, to int) [][]float32 {
+		h.Batch().Reset()
+		row := add(seq, from, to, true)
+		s.mustDecode()
+		return block(row)
+	}
+	same := func(what string, want, got [][]float32) {
+		s.Helper()
+		for i := range want {
+			s.near(what, want[i], got[i])
+		}
+	}
+	remove := func(seq runtime.Seq, from int) {
+		if !h.SeqRemove(seq, runtime.Pos(from), -1) {
+			s.Fatal("guesses could not be removed")
+		}
+	}
+	whole := guess(0, first, n)
+	s.differ("two guesses of a block", whole[0], whole[1])
+	remove(0, n)
+	s.wantRange("after a guess", 0, first, n-1)
+	h.Batch().Reset()
+	add(1, first, 7, false)
+	s.mustDecode()
+	same("a history in two batches", whole, guess(1, 7, n))
+	next := guess(0, n, n+1)
+	s.differ("the next guess", whole[0], next[0])
+	for seq := range runtime.Seq(2) {
+		remove(seq, n)
+	}
+	h.Batch().Reset()
+	rows := [2]int{add(0, n, n+1, true), add(2, first, n, true)}
+	s.mustDecode()
+	same("a guess again", next, block(rows[0]))
+	same("beside another", whole, block(rows[1]))
+	kept[n-1], kept[1] = kept[1], kept[n-1]
+	s.differ("behind another state", next[0], guess(1, n, n+1)[0])
+	s.empty(0, 1, 2)
 }

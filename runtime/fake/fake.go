@@ -448,16 +448,23 @@ func (e *Engine) fill(row []float32, w *wanted) {
 
 // Argmax implements runtime.RowScanner.
 func (e *Engine) Argmax(i int) (runtime.Token, float32) {
+	row := e.Logits(i)
+	at := argmax(row)
+	if at == runtime.NoToken {
+		return at, 0
+	}
+	return at, row[at]
+}
+
+// argmax returns the token with the largest logit, NoToken if there is none above -Inf.
+func argmax(row []float32) runtime.Token {
 	best, at := float32(math.Inf(-1)), runtime.NoToken
-	for t, x := range e.Logits(i) {
+	for t, x := range row {
 		if x > best {
 			best, at = x, runtime.Token(t)
 		}
 	}
-	if at == runtime.NoToken {
-		return at, 0
-	}
-	return at, best
+	return at
 }
 
 // Close ends the engine; any use after it panics.

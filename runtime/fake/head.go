@@ -14,8 +14,10 @@ type Head struct {
 	Seed    uint64
 	Refused string // why OpenHead opens none; "" = it does
 	Cost    Cost
-	// File is the path of a file that has the head (EAGLE-3); "" = the model's file has it.
-	File string
+	// File is the path of a file that has the head; "" = the model's file has it. With a Block that many tokens are
+	// guessed at once (DFlash).
+	File  string
+	Block int
 	// Other: the head of the file has another vocabulary.
 	Other bool
 }
@@ -39,6 +41,8 @@ type headState struct {
 	sums        []uint64  // by row of the last Decode: its content hash, where states are kept
 	states      []float32 // of sums
 	follow      []uint64  // of a head: by row, the content hash that it follows; nil: it is a model
+	block       int       // of a head: tokens that a Decode guesses
+	guessed     []float32 // scratch of best
 }
 
 // headEngine is a runtime.Head.
@@ -51,7 +55,7 @@ func (e *Engine) OpenHead(o runtime.HeadOptions) (runtime.Head, error) {
 	h := e.cfg.Head
 	switch {
 	case o.File != nil && (h == nil || o.File.ModelPath != h.File):
-		return nil, fmt.Errorf("%w: %s: it is no EAGLE-3 head", runtime.ErrModel, o.File.ModelPath)
+		return nil, fmt.Errorf("%w: %s: it is no head", runtime.ErrModel, o.File.ModelPath)
 	case o.File != nil && e.decodes > 0:
 		panic("fake: OpenHead with a file behind a Decode")
 	case h == nil, o.File == nil && h.File != "":
@@ -69,7 +73,10 @@ func (e *Engine) OpenHead(o runtime.HeadOptions) (runtime.Head, error) {
 		cfg.ModelPath, e.layers = h.File, layersRead
 	}
 	out := New(cfg)
-	out.layers = e.layers
+	out.layers, out.block = e.layers, max(1, h.Block)
+	if o.File != nil {
+		out.info.Architecture = map[bool]string{false: "eagle3", true: "dflash"}[h.Block > 1]
+	}
 	out.follow = make([]uint64, cap(out.batch.Token))
 	return &headEngine{out}, nil
 }
@@ -127,13 +134,37 @@ func (h *headEngine) State(i int) []float32 {
 // StateWidth implements runtime.Head.
 func (h *headEngine) StateWidth() int { return h.layers * stateWidth }
 
+// Block implements runtime.Head.
+func (h *headEngine) Block() int { return h.block }
+
 // content returns the content hash of row i, whose sequence has that of sum with it.
 func (e *Engine) content(i int, c *cell, sum uint64) uint64 {
-	if e.follow != nil {
+	switch {
+	case e.block > 1 && e.batch.Logits[i] != 0:
+		sum = e.guesses(i)
+	case e.follow != nil:
 		sum = e.follow[i] + c.hash()
 	}
 	if e.keepsStates || e.follow != nil {
 		e.sums = append(e.sums, sum)
 	}
 	return sum
+}
+
+// guesses returns the content hash behind which row i of a block guesses: that of the row before it and, where that is
+// of the block, of its guess.
+func (e *Engine) guesses(i int) uint64 {
+	if i == 0 || e.batch.Seq[i-1] != e.batch.Seq[i] || e.batch.Pos[i-1]+1 != e.batch.Pos[i] {
+		panic(fmt.Sprintf("fake: row %d of a block is behind no row of its sequence", i))
+	}
+	sum := e.sums[i-1]
+	if e.batch.Logits[i-1] == 0 {
+		return sum
+	}
+	if e.guessed == nil {
+		e.guessed = make([]float32, e.vocab.Size())
+	}
+	e.fill(e.guessed, &wanted{sum: sum, force: runtime.NoToken})
+	c := cell{pos: e.batch.Pos[i-1], token: argmax(e.guessed)}
+	return sum + c.hash()
 }

@@ -59,6 +59,8 @@ const (
 	GLM4MoE Arch = "glm4moe"
 	// Eagle3 is a head in a separate file, for a model whose shape is Config.Target, see eagle.go.
 	Eagle3 Arch = "eagle3"
+	// DFlash is such a head that guesses a block of tokens at once, see dflash.go.
+	DFlash Arch = "dflash"
 	// Bert and NomicBert only read: every row sees the whole text, and there is no KV memory. Bert has learned
 	// positions and GELU, NomicBert rotary positions and SwiGLU.
 	Bert      Arch = "bert"
@@ -98,8 +100,10 @@ type Config struct {
 	Experts int `json:"experts,omitempty"`
 	// Still has the layers compute as always and add nothing, so that what the model says depends on the newest token
 	// alone; Llama only.
-	Still  bool    `json:"still,omitempty"`
-	Target *Target `json:"target,omitempty"` // Eagle3 only
+	Still bool `json:"still,omitempty"`
+	// Turns has a model that is Still say the next token of the vocabulary behind each token, see dflash.go.
+	Turns  bool    `json:"turns,omitempty"`
+	Target *Target `json:"target,omitempty"` // Eagle3 and DFlash only
 	// Images puts the markers of images into the vocabulary, see projector.go.
 	Images bool `json:"images,omitempty"`
 	// Pooling is the file's pooling kind: none, mean, cls, last or rank; "" = the file has none.
@@ -209,6 +213,9 @@ func Presets() map[string]Config {
 		"tiny-target":      TinyTarget(false), "tiny-eagle3": EagleOf(TinyTarget(false), HeadRandom),
 		"bench-target": BenchTarget(), "bench-eagle3": EagleOf(BenchTarget(), HeadRandom),
 		"bench-eagle3-knows": EagleOf(BenchTarget(), HeadKnows),
+		"tiny-dflash":        DFlashOf(TinyTarget(false), HeadRandom, 7),
+		"bench-turns":        BenchTurns(), "bench-dflash": DFlashOf(BenchTurns(), HeadRandom, 7),
+		"bench-dflash-knows": DFlashOf(BenchTurns(), HeadKnows, 7),
 	}
 }
 
@@ -248,7 +255,7 @@ func (c Config) Validate() error {
 		return bad("Type", fmt.Sprintf("%q", c.Type), TypeNames())
 	}
 	switch c.Arch {
-	case Llama, Maincoder, GLM4MoE, Eagle3:
+	case Llama, Maincoder, GLM4MoE, Eagle3, DFlash:
 		if c.Window != 0 {
 			return bad("Window", c.Window, "0: only gemma2 has sliding-window layers")
 		}
@@ -289,8 +296,8 @@ func (c Config) Validate() error {
 			return bad("Pooling", `"rank"`, "another: llama.cpp reads no classifier of a nomic-bert")
 		}
 	default:
-		return bad("Arch", fmt.Sprintf("%q", c.Arch), "llama, gemma2, maincoder, glm4moe, eagle3, gpt2, bert or "+
-			"nomic-bert")
+		return bad("Arch", fmt.Sprintf("%q", c.Arch), "llama, gemma2, maincoder, glm4moe, eagle3, dflash, gpt2, "+
+			"bert or nomic-bert")
 	}
 	if c.Pooling != "" && !slices.Contains(poolings, c.Pooling) {
 		return bad("Pooling", fmt.Sprintf("%q", c.Pooling), `"" or one of `+strings.Join(poolings, ", "))

@@ -9,11 +9,12 @@ import (
 	"slices"
 )
 
-// Target is the model that an EAGLE-3 head drafts for.
+// Target is the model that a head with a file drafts for.
 type Target struct {
-	Width int    `json:"width"` // its Embedding
-	All   int    `json:"all"`   // its Layers
-	Reads [3]int `json:"reads"` // of them, those whose inputs the head reads
+	Width int    `json:"width"`           // its Embedding
+	All   int    `json:"all"`             // its Layers
+	Reads [3]int `json:"reads"`           // of them, those whose inputs the head reads
+	Block int    `json:"block,omitempty"` // tokens that a DFlash head guesses at once
 }
 
 // TinyTarget is Tiny with as many layers as an EAGLE-3 head reads, and one more.

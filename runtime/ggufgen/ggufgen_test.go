@@ -47,7 +47,9 @@ func TestWriteIsReadBack(t *testing.T) {
 	for name, base := range map[string]Config{"tiny": Tiny(), "tiny-swa": TinySWA(), "tiny-wide": TinyWide(),
 		"tiny-experts": TinyExperts(), "tiny-bert": TinyBert(), "tiny-nomic-bert": TinyNomic(),
 		"tiny-embed": TinyEmbed(), "tiny-rank": TinyRank(), "tiny-eagle3": EagleOf(TinyTarget(false), HeadRandom),
-		"knows": EagleOf(TinyTarget(true), HeadKnows)} {
+		"knows":       EagleOf(TinyTarget(true), HeadKnows),
+		"tiny-dflash": DFlashOf(TinyTarget(false), HeadRandom, 7),
+		"blocks":      DFlashOf(TurnTarget(), HeadKnows, 5)} {
 		for _, typ := range Types() {
 			if base.Embedding%max(storages[typ].block, 1) != 0 {
 				continue

@@ -46,8 +46,12 @@ func (c Config) validateHead() error {
 	switch {
 	case c.Arch == Eagle3:
 		return c.validateEagle()
+	case c.Arch == DFlash:
+		return c.validateDFlash()
 	case c.Target != nil:
-		return errors.New("a Target is for the architecture eagle3")
+		return errors.New("a Target is for the architectures eagle3 and dflash")
+	case c.Turns && (!c.Still || c.Tied):
+		return errors.New("a model that Turns is Still and has an output matrix")
 	case c.Still && c.Arch != Llama:
 		return errors.New("a model that is Still needs the architecture llama")
 	}

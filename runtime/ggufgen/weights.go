@@ -123,6 +123,8 @@ func (c Config) plan(v *vocabulary) []*tensor {
 		return c.planLearned(v)
 	case Eagle3:
 		return c.planEagle()
+	case DFlash:
+		return c.planDFlash()
 	}
 	d := c.Embedding
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
@@ -203,6 +205,9 @@ func (c Config) plan(v *vocabulary) []*tensor {
 	}
 	if c.Still {
 		still(all)
+	}
+	if c.Turns {
+		c.turns(all)
 	}
 	if c.Head != NoHead {
 		layer = c.Layers

@@ -155,6 +155,8 @@ func (c Config) decoderMetadata(v *vocabulary) map[string]any {
 	switch {
 	case c.Arch == Eagle3:
 		c.eagleMetadata(kv)
+	case c.Arch == DFlash:
+		c.dflashMetadata(kv)
 	case c.Head != NoHead:
 		c.headMetadata(kv)
 	}

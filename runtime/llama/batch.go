@@ -61,8 +61,11 @@ func freeBatch(b *C.struct_llama_batch) {
 	if b == nil {
 		return
 	}
+	if b.seq_id != nil {
+		C.free(unsafe.Pointer(*b.seq_id))
+	}
 	for _, p := range []unsafe.Pointer{
-		unsafe.Pointer(*b.seq_id), unsafe.Pointer(b.token), unsafe.Pointer(b.pos), unsafe.Pointer(b.n_seq_id),
+		unsafe.Pointer(b.token), unsafe.Pointer(b.pos), unsafe.Pointer(b.n_seq_id),
 		unsafe.Pointer(b.seq_id), unsafe.Pointer(b.logits), unsafe.Pointer(b.embd), unsafe.Pointer(b),
 	} {
 		C.free(p)

@@ -1,7 +1,7 @@
 //go:build llama_engine && !llama_no_heads
 
 // The head of a model, a layer that guesses tokens, is a second context: on the same weights (multi-token prediction), or on
-// those of a separate file (EAGLE-3). It reads what the model's rows leave: states before the last norm, or the inputs of
+// those of a separate file (EAGLE-3, DFlash). It reads what the model's rows leave: states before the last norm, or the inputs of
 // some layers. The functions for that are llama.cpp's staging interface, which changes without notice.
 
 #if __has_include("llama.h")

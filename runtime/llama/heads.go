@@ -96,9 +96,15 @@ func (h *head) create(of *engine, o runtime.HeadOptions) error {
 	c.pooling = C.LLAMA_POOLING_TYPE_NONE
 	c.stop = h.stop
 	drainLogs(slog.LevelDebug)
-	if h.file == nil {
+	f := h.file
+	switch {
+	case f == nil:
 		h.ctx = C.uma_head_new(h.model, c)
-	} else {
+	case f.size > 0: // rows of a block that read one another are computed in one piece
+		c.whole_texts = C.bool(!f.causal)
+		c.n_ctx, c.n_ubatch = c.n_ctx+c.n_seq_max, c.n_batch
+		fallthrough
+	default:
 		c.model = of.ctx
 		h.ctx = C.uma_context_new(h.model, c)
 	}
@@ -115,14 +121,19 @@ func (h *head) create(of *engine, o runtime.HeadOptions) error {
 	h.caps.MaxEmbeddingRows = 0
 	h.caps.MaxBatch, h.caps.MaxMicroBatch = int(C.llama_n_batch(h.ctx)), int(C.llama_n_ubatch(h.ctx))
 	h.caps.MaxSequences, h.caps.ContextTokens = int(C.llama_n_seq_max(h.ctx)), int(C.llama_n_ctx(h.ctx))
+	if f != nil && f.size > 0 { // a block begins with a second cell for the newest token
+		h.caps.ContextTokens -= h.caps.MaxSequences
+	}
 	h.info.Recurrent, h.info.StateBytes, h.info.KVBytesPerToken = false, 0, 0
 	h.info.Bytes, h.info.SharedBytes, h.info.RepackedBytes, h.info.Layers = of.headBytes, of.headBytes, 0, 1
 	h.info.KVTypeK, h.info.KVTypeV = kvTypeName(C.GGML_TYPE_F16), kvTypeName(C.GGML_TYPE_F16)
 	h.allocBatch(h.caps.MaxBatch)
-	n := h.caps.MaxBatch * h.width
-	h.cbatch.embd = (*C.float)(C.calloc(C.size_t(n), 4))
-	h.states = unsafe.Slice((*float32)(h.cbatch.embd), n)
-	C.uma_keep_states(h.ctx, true, true)
+	if f == nil || f.size == 0 {
+		n := h.caps.MaxBatch * h.width
+		h.cbatch.embd = (*C.float)(C.calloc(C.size_t(n), 4))
+		h.states = unsafe.Slice((*float32)(h.cbatch.embd), n)
+		C.uma_keep_states(h.ctx, true, true)
+	}
 	return h.warmUp()
 }
 

@@ -1,4 +1,4 @@
-// Heads of models (MTP, EAGLE-3), see heads.cpp.
+// Heads of models (MTP, EAGLE-3, DFlash), see heads.cpp.
 #ifndef UMA_HEADS_H
 #define UMA_HEADS_H
 

@@ -47,4 +47,12 @@
 //     something of the history for the trial to be worth anything.
 //
 // Steps without a token that could be guessed, which are those of prompts alone, change nothing.
+//
+// # Blocks
+//
+// A head may guess a block of tokens in one Decode (Config.DraftBlock). There is one round then:
+//
+//  12. a block costs what all its guesses cost the head, and is worth those of them that pay for their rows in the
+//     batch. If it is made, its guesses are candidates as those of texts are. The further behind, the fewer come true:
+//     chances are learned by place in the block.
 package guess

@@ -118,6 +118,16 @@ func guessed(l cost.Load, row *Row, n int) cost.Load {
 	return l
 }
 
+// blocks reports whether the draft model makes a block of guesses in one Decode.
+func (c *Chooser) blocks() bool { return c.cfg.DraftBlock > 1 }
+
+// blocked returns l with the whole block of a row's guesses, and what the draft model lacks of the history before it.
+func (c *Chooser) blocked(l cost.Load, row *Row) cost.Load {
+	l = fed(l, row, row.Lag, false)
+	l.ExtendRows(row.history(), c.cfg.DraftBlock)
+	return l
+}
+
 // chooseDrafts decides whose guesses are to be the draft model's, and for which requests it is to catch up.
 func (c *Chooser) chooseDrafts(p *Step) {
 	d := &c.Draft
@@ -148,19 +158,19 @@ func (c *Chooser) chooseDrafts(p *Step) {
 		switch {
 		case c.cfg.All:
 			if r.feeding = r.Lag > c.cfg.DraftBatch/2; !r.feeding {
-				row.draft(1)
+				c.draft(row, 1)
 				row.forced = r.Draft
 			}
 		// The trial for which the draft model caught up.
 		case r.Lag <= draftNewest && r.trying:
 			r.feeding, r.trying = false, false
-			row.draft(chance)
+			c.draft(row, chance)
 			row.forced = min(trialRows, r.Draft)
 		case r.Lag <= draftNewest: // rule 7
 			if r.feeding = false; !pays {
 				continue
 			}
-			row.draft(chance)
+			c.draft(row, chance)
 		// Continue the catch-up: the time spent on it would be lost.
 		case r.feeding:
 		case pays: // rule 8
@@ -196,15 +206,18 @@ func (c *Chooser) chooseDrafts(p *Step) {
 		trial.feeding, trial.trying, d.trial.waits = true, true, true
 		return
 	}
-	trial.draft(c.sureChance(trial, DraftGrade))
+	c.draft(trial, c.sureChance(trial, DraftGrade))
 	trial.forced = min(trialRows, trial.Draft)
 }
 
 // trialPrice returns the time in milliseconds of a trial for a row's request: the time predicted for its rows and the
 // draft model's, and what earlier trials took longer than that.
 func (c *Chooser) trialPrice(p *Step, row *Row) float64 {
-	each := p.Model.Predict(with(p.Load, row)) - p.Model.Predict(p.Load) + c.draftRow(row, 1)
-	return mul(trialRows, each) + c.Draft.trial.over
+	each, own := p.Model.Predict(with(p.Load, row))-p.Model.Predict(p.Load), c.draftRow(row, 1)
+	if c.blocks() {
+		return mul(trialRows, each) + own + c.Draft.trial.over
+	}
+	return mul(trialRows, each+own) + c.Draft.trial.over
 }
 
 // without counts a step of so many milliseconds without the draft model.
@@ -217,23 +230,35 @@ func (d *Drafts) without(step float64) {
 // millisecond than those of its text, and the milliseconds that the step with them saves. The draft model guesses for
 // able requests in a round. chance is that of its guesses.
 func (c *Chooser) draftPays(p *Step, row *Row, able, most int) (chance, saves float64, pays bool) {
-	each := p.Model.Predict(with(p.Load, row)) - p.Model.Predict(p.Load)
+	each, own := p.Model.Predict(with(p.Load, row))-p.Model.Predict(p.Load), c.draftRow(row, able)
 	chance = c.sureChance(row, DraftGrade)
-	value, took := best(p, row.next, row.chance, each, row.Offer)
-	draft, draftTook := best(p, mul(row.Worth, chance), chance, each+c.draftRow(row, able), most)
+	value, took := c.best(p, row, 0, each, row.Offer)
+	drafted := *row
+	c.draft(&drafted, chance)
+	var draft, draftTook float64
+	if c.blocks() {
+		draft, draftTook = c.best(p, &drafted, own, each, most)
+	} else {
+		draft, draftTook = c.best(p, &drafted, 0, each+own, most)
+	}
 	saves = mul(draft, took/value) - draftTook
 	return chance, saves, mul(draft-value, took) > mul(margin, mul(value, draftTook-took))
 }
 
 // draft lets the draft model make a row's guesses.
-func (r *Row) draft(chance float64) {
-	r.drafted, r.chance, r.next = true, chance, mul(r.Worth, chance)
+func (c *Chooser) draft(r *Row, chance float64) {
+	r.drafted, r.chance = true, chance
+	r.next = mul(r.Worth, c.comes(r, 0))
 }
 
-// draftRow returns the time in milliseconds of one guess of the draft model for a row in a round of n guesses.
+// draftRow returns the time in milliseconds that the draft model takes for a row in a Decode for n of them: for one
+// guess, or for a block.
 func (c *Chooser) draftRow(row *Row, n int) float64 {
-	fixed := c.Draft.Cost.Predict(cost.Load{})
-	return c.Draft.Cost.Predict(guessed(cost.Load{}, row, 1)) - fixed + fixed/float64(n)
+	fixed, load := c.Draft.Cost.Predict(cost.Load{}), guessed(cost.Load{}, row, 1)
+	if c.blocks() {
+		load.ExtendRows(row.history()+1, c.cfg.DraftBlock-1)
+	}
+	return c.Draft.Cost.Predict(load) - fixed + fixed/float64(n)
 }
 
 // catchUp returns the time in milliseconds that the draft model takes for the tokens of a row's history that it lacks.
@@ -241,17 +266,18 @@ func (c *Chooser) catchUp(row *Row) float64 {
 	return c.Draft.Cost.Predict(fed(cost.Load{}, row, row.Lag, false))
 }
 
-// best returns the value and the time of the step with the number of guesses of one request, at most most, that yields
-// most per millisecond. first is the value of the first guess, chance the probability and price the time of each.
-func best(p *Step, first, chance, price float64, most int) (value, took float64) {
+// best returns the value and the time of the step with the number of guesses of a row, at most most, that yields most
+// per millisecond. once is the time that they take together, each that of one more.
+func (c *Chooser) best(p *Step, row *Row, once, each float64, most int) (value, took float64) {
 	value, took = p.value, p.took
-	for v, t := value, took; most > 0; most-- {
+	first := row.next
+	for i, v, t := 0, value, took+once; i < most; i++ {
 		v += first
-		t += price
+		t += each
 		if mul(v, took) > mul(value, t) {
 			value, took = v, t
 		}
-		first = mul(first, chance)
+		first = mul(first, c.comes(row, i+1))
 	}
 	return value, took
 }
@@ -266,6 +292,9 @@ type draftRound struct {
 
 // draftRound finds the next round that pays, and marks its rows; rows is 0 if there is none.
 func (c *Chooser) draftRound(p *Step) draftRound {
+	if c.blocks() {
+		return c.blockRound(p)
+	}
 	d := &c.Draft
 	out := draftRound{batch: p.Load, draft: d.Load}
 	if d.depth > 0 {
@@ -298,6 +327,50 @@ func (c *Chooser) draftRound(p *Step) draftRound {
 	return out
 }
 
+// blockRound is draftRound where the draft model makes a block of guesses at once. Its price is that of the whole
+// block, its value that of as many guesses as pay for their rows. The round has the first of each block, the others are
+// taken one by one.
+func (c *Chooser) blockRound(p *Step) draftRound {
+	d := &c.Draft
+	out := draftRound{batch: p.Load, draft: d.Load}
+	if d.depth > 0 {
+		return out
+	}
+	value, took := 0.0, d.Cost.Predict(cost.Load{})
+	for k := range c.open {
+		row := &c.open[k]
+		if row.take = false; !row.drafted || row.Draft == 0 || out.rows >= p.Room-c.added {
+			continue
+		}
+		draft := c.blocked(out.draft, row)
+		if draft.Prefill+draft.Decode > float64(c.cfg.DraftBatch) {
+			continue
+		}
+		batch, try := out.batch, *row
+		all, price := 0.0, d.Cost.Predict(draft)-d.Cost.Predict(out.draft)
+		for try.Guesses < row.Draft {
+			load := with(batch, &try)
+			each := mul(p.Model.Predict(load)-p.Model.Predict(batch), c.again(&try))
+			if forced := try.Guesses < row.forced; !forced && (row.forced > 0 || try.next < mul(p.fast(), each)) {
+				break
+			}
+			all, price, batch = all+try.next, price+each, load
+			c.taken(&try)
+		}
+		if row.forced == 0 && all < mul(p.fast(), price) {
+			continue
+		}
+		row.take = true
+		out.rows++
+		out.batch, out.draft, out.forced = with(out.batch, row), draft, out.forced || row.forced > 0
+		value, took = value+all, took+price
+	}
+	if out.rate = value / max(took, 1e-6); out.rate < p.fast() && !out.forced {
+		out.rows = 0
+	}
+	return out
+}
+
 // addRound adds the marked rows' guesses to the step.
 func (c *Chooser) addRound(p *Step, round *draftRound) {
 	d := &c.Draft
@@ -305,7 +378,12 @@ func (c *Chooser) addRound(p *Step, round *draftRound) {
 	d.Load = round.draft
 	d.depth++
 	for k := range c.open {
-		if row := &c.open[k]; row.take {
+		row := &c.open[k]
+		if !row.take {
+			continue
+		}
+		c.add(row, with(p.Load, row), p)
+		for c.blocks() && row.Guesses < min(row.forced, row.Draft, p.Room-c.added+row.Guesses) {
 			c.add(row, with(p.Load, row), p)
 		}
 	}

@@ -31,6 +31,7 @@ const (
 type Config struct {
 	Rereads    bool
 	DraftBatch int
+	DraftBlock int
 	DraftCost  float64
 	States     bool // DraftStates
 	All        bool // AllGuesses
@@ -42,6 +43,7 @@ type Chooser struct {
 
 	cfg   Config
 	all   trust
+	block places  // of the draft model's guesses, where it makes several at once
 	alone bool    // the step has one slice
 	value float64 // of the step's tokens without guesses
 	able  int     // answers in the step that may have guesses, offered or not
@@ -100,6 +102,7 @@ func (c *Chooser) Token(r *Request, thinking bool, n News) {
 	}
 	learn(r.Grade, n.Right, n.Wrong)
 	learn(DraftGrade, n.DraftRight, n.DraftWrong)
+	c.block.learn(n.DraftRight, n.DraftWrong)
 	if n.DraftRight > 0 {
 		c.Draft.every = trialFirst // the next trial, if the newest guesses were one
 	}
@@ -121,7 +124,7 @@ type Row struct {
 	Feed    int           // tokens of the history that the draft model computes before Decode
 	Why     reason.Reason // None = that of the step
 
-	chance  float64 // of each guess, given those before it
+	chance  float64 // of each guess, given those before it; see comes
 	sure    float64 // chance that all rows so far come true
 	next    float64 // value of the next guess: its worth times the chance that it and those before it come true
 	drafted bool    // the guesses are the draft model's
@@ -282,7 +285,7 @@ func (c *Chooser) addGuesses(p *Step) bool {
 		var best *Row
 		rate := 0.0
 		for k := range c.open {
-			if row := &c.open[k]; !row.drafted && row.Guesses < row.Offer {
+			if row := &c.open[k]; row.Guesses < c.offered(row) {
 				if v := row.next / max(mul(p.Model.Another(row.end()), c.again(row)), 1e-6); v > rate {
 					best, rate = row, v
 				}
@@ -314,7 +317,7 @@ func (c *Chooser) again(row *Row) float64 {
 	if !c.cfg.Rereads {
 		return 1
 	}
-	return 1 + mul(mul(row.sure, 1-row.chance), float64(row.Guesses+1))
+	return 1 + mul(mul(row.sure, 1-c.comes(row, row.Guesses)), float64(row.Guesses+1))
 }
 
 // fits reports whether a step that computes batch, with rows more than so far, behind the draft model's work stays
@@ -340,9 +343,26 @@ func (c *Chooser) add(row *Row, load cost.Load, p *Step) {
 	p.value += row.next
 	p.Load = load
 	c.added++
+	c.taken(row)
+}
+
+// taken counts one more guess of a row.
+func (c *Chooser) taken(row *Row) {
+	row.sure = mul(row.sure, c.comes(row, row.Guesses))
 	row.Guesses++
-	row.sure = mul(row.sure, row.chance)
-	row.next = mul(row.next, row.chance)
+	row.next = mul(row.next, c.comes(row, row.Guesses))
+}
+
+// offered returns the number of a row's guesses that are there for the taking: those of its text, or of the block that
+// the draft model makes in this step. A trial's are taken with the block.
+func (c *Chooser) offered(row *Row) int {
+	switch {
+	case !row.drafted:
+		return row.Offer
+	case c.blocks() && row.Guesses > 0 && row.forced == 0:
+		return row.Draft
+	}
+	return 0
 }
 
 // trialDue reports whether a good guess has not been worth its row in trialEvery steps.

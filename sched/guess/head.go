@@ -2,7 +2,7 @@ package guess
 
 const (
 	statesHold = 32
-	headMost   = 4 // guesses by which a head is judged that has no states
+	headMost   = 4 // guesses by which a head is judged that has no states, or those of its block
 	// trialDoubt is the share of the price of a trial for which there must be time when states are first kept for it.
 	trialDoubt = 1.1
 )
@@ -31,9 +31,13 @@ func (c *Chooser) judgeHead(p *Step) (pays, near bool) {
 	for _, rows := range [...][]Row{c.open, c.shut} {
 		for i := range rows {
 			row := c.appraised(rows[i])
-			_, _, yes := c.draftPays(p, &row, c.able, headMost)
+			_, _, yes := c.draftPays(p, &row, c.able, max(headMost, c.cfg.DraftBlock))
 			pays = pays || yes
-			near = near || due && mul(trialDoubt, c.trialPrice(p, &row)) <= d.spare
+			price := mul(trialDoubt, c.trialPrice(p, &row))
+			if row.Lag > draftNewest { // states were kept for it too early
+				price += c.catchUp(&row)
+			}
+			near = near || due && price <= d.spare
 		}
 	}
 	return pays, near

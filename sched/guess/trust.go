@@ -74,6 +74,42 @@ func (c *Chooser) sureChance(row *Row, grade int) float64 {
 	return max(0, p-mul(chanceDoubt, luck))
 }
 
+// places are the records of guesses by their place in a block: the further behind, the less a head knows. Those beyond
+// the last place count as it.
+type places [16]record
+
+// placeWeight is the number of comparisons after which the record of a place counts as much as that of all places.
+const placeWeight = 8
+
+func (p *places) learn(right int, wrong bool) {
+	for i := range min(right, len(p)) {
+		p[i].add(1, false, allMemory)
+	}
+	if wrong && right < len(p) {
+		p[right].add(0, true, allMemory)
+	}
+}
+
+// share returns how often guesses at a place come true, given that those before it have, relative to those of all
+// places.
+func (p *places) share(at int) float64 {
+	var all record
+	for i := range p {
+		all.right, all.total = all.right+p[i].right, all.total+p[i].total
+	}
+	mean := (all.right + mul(draftChance, firstWeight)) / (all.total + firstWeight)
+	own := p[min(at, len(p)-1)]
+	return (own.right + mul(placeWeight, mean)) / mul(own.total+placeWeight, mean)
+}
+
+// comes returns the chance of a row's guess behind so many others, given that those come true.
+func (c *Chooser) comes(row *Row, behind int) float64 {
+	if !row.drafted || !c.blocks() {
+		return row.chance
+	}
+	return min(1, mul(row.chance, c.block.share(behind)))
+}
+
 // mul returns a product that is rounded before it is added to anything, as package cost's are: a trace replays to the
 // same plans on every architecture.
 func mul(a, b float64) float64 { return float64(a * b) }

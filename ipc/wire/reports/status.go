@@ -84,7 +84,7 @@ type Info struct {
 
 // InfoDraft is the draft model, which guesses the next tokens of answers.
 type InfoDraft struct {
-	// Kind is "model", of --draft-model, "eagle3", an EAGLE-3 head in the place of one, or "head": a layer of the
+	// Kind is "model", of --draft-model, "eagle3" or "dflash", a head in the place of one, or "head": a layer of the
 	// model's file. The name is the model's then.
 	Kind          string `json:"kind"`
 	Name          string `json:"name"`

@@ -36,16 +36,67 @@ func needInputs(t *testing.T, arch string) {
 	}
 }
 
-// TestContractOfAFile: the engines' contract with an EAGLE-3 head, whose width is not the model's.
+// TestContractOfAFile: the engines' contract with an EAGLE-3 head, whose width is not the model's, and with a DFlash
+// head.
 func TestContractOfAFile(t *testing.T) {
 	needInputs(t, "llama")
 	model := ggufgen.TinyTarget(false)
-	enginetest.RunHead(t, opener(ggufgen.Cached(t, model)),
-		&runtime.Options{ModelPath: ggufgen.Cached(t, ggufgen.EagleOf(model, ggufgen.HeadRandom))})
+	for name, head := range map[string]ggufgen.Config{"eagle3": ggufgen.EagleOf(model, ggufgen.HeadRandom),
+		"dflash": ggufgen.DFlashOf(model, ggufgen.HeadRandom, 7)} {
+		t.Run(name, func(t *testing.T) {
+			enginetest.RunHead(t, opener(ggufgen.Cached(t, model)),
+				&runtime.Options{ModelPath: ggufgen.Cached(t, head)})
+		})
+	}
 }
 
-// eagleOf opens a model and an EAGLE-3 head for it.
-func eagleOf(t *testing.T, model ggufgen.Config, path string) (*engine, runtime.Head, error) {
+// TestBlocksThatKnow: each guess of the generated DFlash head that knows its model is what the model says behind the
+// guesses before it.
+func TestBlocksThatKnow(t *testing.T) {
+	needInputs(t, "llama")
+	const size = 5
+	model := ggufgen.TurnTarget()
+	e, h, err := headOf(t, model, ggufgen.Cached(t, ggufgen.DFlashOf(model, ggufgen.HeadKnows, size)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h.Block() != size {
+		t.Fatalf("a block has %d guesses", h.Block())
+	}
+	e.KeepStates(true)
+	text := []runtime.Token{20}
+	for n := 1; n < 60; n++ {
+		e.Batch().Reset()
+		e.Batch().Add(text[n-1], runtime.Pos(n-1), 0, true)
+		if err := e.Decode(); err != nil {
+			t.Fatal(err)
+		}
+		next, _ := e.Argmax(0)
+		text = append(text, next)
+		if next != text[n-1]+1 {
+			t.Fatalf("the model says token %d behind token %d", next, text[n-1])
+		}
+		h.Batch().Reset()
+		h.Follow(h.Batch().Add(next, runtime.Pos(n), 0, false), e.State(0))
+		for i := range size {
+			h.Batch().Add(0, runtime.Pos(n+1+i), 0, true)
+		}
+		if err := h.Decode(); err != nil {
+			t.Fatal(err)
+		}
+		for i := range size {
+			if tok, _ := h.(runtime.RowScanner).Argmax(1 + i); tok != next+1+runtime.Token(i) {
+				t.Fatalf("position %d: guess %d behind token %d is token %d", n, i, next, tok)
+			}
+		}
+		if !h.SeqRemove(0, runtime.Pos(n+1), -1) {
+			t.Fatal("guesses could not be removed")
+		}
+	}
+}
+
+// headOf opens a model and a head for it.
+func headOf(t *testing.T, model ggufgen.Config, path string) (*engine, runtime.Head, error) {
 	t.Helper()
 	e := mustOpen(t, runtime.Options{ModelPath: ggufgen.Cached(t, model), ContextTokens: 512, Batch: 128, Sequences: 4,
 		Threads: testThreads}).(*engine)
@@ -62,7 +113,7 @@ func eagleOf(t *testing.T, model ggufgen.Config, path string) (*engine, runtime.
 func TestEagleThatKnows(t *testing.T) {
 	needInputs(t, "llama")
 	model := ggufgen.TinyTarget(true)
-	e, h, err := eagleOf(t, model, ggufgen.Cached(t, ggufgen.EagleOf(model, ggufgen.HeadKnows)))
+	e, h, err := headOf(t, model, ggufgen.Cached(t, ggufgen.EagleOf(model, ggufgen.HeadKnows)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +128,7 @@ func TestEagleThatKnows(t *testing.T) {
 func TestEagleGuessesItsTokens(t *testing.T) {
 	needInputs(t, "llama")
 	model := ggufgen.TinyTarget(false)
-	_, h, err := eagleOf(t, model, ggufgen.Cached(t, ggufgen.EagleOf(model, ggufgen.HeadRandom)))
+	_, h, err := headOf(t, model, ggufgen.Cached(t, ggufgen.EagleOf(model, ggufgen.HeadRandom)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +164,7 @@ func TestEaglesThatDoNotFit(t *testing.T) {
 	for name, c := range map[string]struct {
 		path, want string
 	}{
-		"a model":        {ggufgen.Cached(t, model), "it is no EAGLE-3 head"},
+		"a model":        {ggufgen.Cached(t, model), `it is no head: its architecture is "llama"`},
 		"another width":  {ggufgen.Cached(t, wide), "an embedding of 96, and the model's is 64"},
 		"another depth":  {ggufgen.Cached(t, deep), "the model has layers 0 … 3"},
 		"another vocab":  {ggufgen.Cached(t, shared), "no output matrix, and the model's does not fit"},
@@ -123,7 +174,7 @@ func TestEaglesThatDoNotFit(t *testing.T) {
 			"blk.0.attn_norm_2.weight"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, h, err := eagleOf(t, model, c.path)
+			_, h, err := headOf(t, model, c.path)
 			if h != nil || err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v, %v; want %q", h, err, c.want)
 			}
@@ -176,27 +227,29 @@ func together(t *testing.T, kvs []gguffile.KV, tensors []gguffile.Tensor) string
 	return out.Name()
 }
 
-// TestEaglesOfArchitectures: the engines' contract for EAGLE-3 heads on a random model of each architecture of layered.
-// UMA_ARCHS_READY is the folder of the models that make archs has given a vocabulary.
-func TestEaglesOfArchitectures(t *testing.T) {
+// TestFilesOfArchitectures: the engines' contract for heads with a file on a random model of each architecture of
+// layered. UMA_ARCHS_READY is the folder of the models that make archs has given a vocabulary.
+func TestFilesOfArchitectures(t *testing.T) {
 	dir := os.Getenv("UMA_ARCHS_READY")
 	if dir == "" {
 		t.Skip("UMA_ARCHS_READY is not set")
 	}
 	for arch := range layered {
-		t.Run(arch, func(t *testing.T) {
-			needInputs(t, arch)
-			path := filepath.Join(dir, arch+"-dense.gguf")
-			if _, err := os.Stat(path); err != nil {
-				path = filepath.Join(dir, arch+"-moe.gguf")
-			}
-			enginetest.RunHead(t, opener(path), &runtime.Options{ModelPath: eagleFor(t, path)})
-		})
+		path := filepath.Join(dir, arch+"-dense.gguf")
+		if _, err := os.Stat(path); err != nil {
+			path = filepath.Join(dir, arch+"-moe.gguf")
+		}
+		for _, kind := range []ggufgen.Arch{ggufgen.Eagle3, ggufgen.DFlash} {
+			t.Run(arch+"/"+string(kind), func(t *testing.T) {
+				needInputs(t, arch)
+				enginetest.RunHead(t, opener(path), &runtime.Options{ModelPath: headFor(t, path, kind)})
+			})
+		}
 	}
 }
 
-// eagleFor writes a head for the model of a file, with its vocabulary.
-func eagleFor(t *testing.T, path string) string {
+// headFor writes a head for the model of a file, with its vocabulary.
+func headFor(t *testing.T, path string, kind ggufgen.Arch) string {
 	t.Helper()
 	info, err := gguf.Inspect(path)
 	if err != nil {
@@ -205,16 +258,21 @@ func eagleFor(t *testing.T, path string) string {
 	like := ggufgen.TinyTarget(false)
 	like.VocabSize, like.Embedding, like.Layers = info.VocabSize, int(info.Embedding), int(info.Layers)
 	c := ggufgen.EagleOf(like, ggufgen.HeadRandom)
+	if kind == ggufgen.DFlash {
+		c = ggufgen.DFlashOf(like, ggufgen.HeadRandom, 7)
+	}
 	c.Target.Reads = [3]int{0, int(info.Layers) / 2, int(info.Layers) - 1}
 	return withVocab(t, ggufgen.Cached(t, c), path)
 }
 
-// withVocab writes a file again with the vocabulary of another.
+// withVocab writes a file again with the vocabulary of another, but for the token that is a mask.
 func withVocab(t *testing.T, path, of string) string {
 	t.Helper()
 	mine, tensors := apart(t, path)
 	other, _ := apart(t, of)
-	tokenizer := func(kv gguffile.KV) bool { return strings.HasPrefix(kv.Key, "tokenizer.") }
+	tokenizer := func(kv gguffile.KV) bool {
+		return strings.HasPrefix(kv.Key, "tokenizer.") && kv.Key != "tokenizer.ggml.mask_token_id"
+	}
 	kvs := slices.DeleteFunc(mine, tokenizer)
 	for _, kv := range other {
 		if tokenizer(kv) {

@@ -21,12 +21,12 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// An EAGLE-3 head has a separate file. The state of a model's row is what three of its layers read, one behind the
-// other; an encoder fuses them into a state of the head's width, in a pass before the head's own. Rows that follow the
-// head's own states need no such pass.
+// A head with a separate file: EAGLE-3 or DFlash (dflash.go). The state of a model's row is what some of its layers
+// read, one behind the other. Before the pass of an EAGLE-3 head an encoder fuses them into a state of the head's
+// width; rows that follow the head's own states need no such pass.
 
 // layered are the architectures with which tests compare what a head says, by the file of llama.cpp that has their
-// graph. Others with inputs of layers follow when TestEaglesOfArchitectures has run on them: qwen3, qwen3moe, gpt-oss.
+// graph. Others with inputs of layers follow when TestFilesOfArchitectures has run on them: qwen3, qwen3moe, gpt-oss.
 var layered = map[string]string{"llama": "llama"}
 
 // layerGraph reports whether this llama.cpp has the inputs of the layers of an architecture's models. Where it has not,
@@ -36,6 +36,9 @@ func layerGraph(arch string) bool {
 	return ok && slices.Contains(strings.Fields(C.UMA_ENGINE_INPUTS), file)
 }
 
+// maxBlock is the most tokens that a block guesses here, core's limit on a request's guesses in a step.
+const maxBlock = 16
+
 // fuseRows is the most rows of an encoder pass. llama.cpp has room for a row of logits for each of them.
 const fuseRows = 32
 
@@ -44,7 +47,8 @@ type headFile struct {
 	width  int   // of a state of the model's rows
 	rows   []int // of the batch: those that follow such a state
 	states []float32
-	batch  *C.struct_llama_batch // of the encoder: fuseRows of states
+	batch  *C.struct_llama_batch // of states: for the encoder fuseRows of them
+	blocks
 }
 
 // openFile opens the head of a file.
@@ -67,7 +71,7 @@ func (e *engine) openFile(o runtime.HeadOptions) (runtime.Head, error) {
 		return nil, modelError(file.Path, fmt.Sprintf("this llama.cpp (%s) computes no heads of models of the "+
 			"architecture %q", engineBuild(), arch))
 	case e.layers != nil:
-		return nil, errors.New("the model has an EAGLE-3 head already")
+		return nil, errors.New("the model has a head of a file already")
 	}
 	path, none := C.CString(file.Path), C.CString("")
 	defer C.free(unsafe.Pointer(path))
@@ -78,9 +82,12 @@ func (e *engine) openFile(o runtime.HeadOptions) (runtime.Head, error) {
 		// llama.cpp's graph computes all rows, and it takes the first of them for those that were asked for.
 		engine: &engine{path: file.Path, stop: new(C.uma_stop), threads: e.threads, everyRow: true},
 		width:  int(file.Embedding),
-		file:   &headFile{width: gguf.EagleLayers * int(file.Eagle.Width)},
+		file:   &headFile{width: len(file.HeadFile.Layers) * int(file.HeadFile.Width)},
 	}
-	if h.file.width == h.width { // Follow could not tell them apart
+	switch {
+	case file.Architecture == gguf.ArchDFlash:
+		h.file.size = min(int(file.HeadFile.Block)-1, maxBlock)
+	case h.file.width == h.width: // Follow could not tell them apart
 		return nil, modelError(file.Path, fmt.Sprintf("its states and the model's have both %d numbers", h.width))
 	}
 	if err := h.load(e, o, &file, &model); err != nil {
@@ -89,7 +96,7 @@ func (e *engine) openFile(o runtime.HeadOptions) (runtime.Head, error) {
 	}
 	// The price of keeping the inputs is a copy of them, that of a change a new plan of all buffers: they are kept for
 	// good, whatever KeepStates says.
-	for _, l := range file.Eagle.Layers {
+	for _, l := range file.HeadFile.Layers {
 		e.layers = append(e.layers, int32(l))
 	}
 	e.joined = make([]float32, h.file.width)
@@ -110,23 +117,34 @@ func (h *head) load(of *engine, o runtime.HeadOptions, file, model *gguf.Info) (
 		return modelError(h.path, err.Error())
 	}
 	h.nVoc = h.vocab.Size()
-	b := (*C.struct_llama_batch)(C.calloc(1, C.sizeof_struct_llama_batch))
-	b.embd = (*C.float)(C.calloc(C.size_t(fuseRows*h.file.width), 4))
-	b.logits = (*C.int8_t)(C.malloc(fuseRows))
-	copy(unsafe.Slice((*int8)(b.logits), fuseRows), slices.Repeat([]int8{1}, fuseRows))
-	h.file.batch = b
+	f := h.file
+	f.causal = file.HeadFile.Causal
+	if f.size == 0 {
+		f.batch = (*C.struct_llama_batch)(C.calloc(1, C.sizeof_struct_llama_batch))
+		f.batch.embd = (*C.float)(C.calloc(C.size_t(fuseRows*f.width), 4))
+		f.batch.logits = (*C.int8_t)(C.malloc(fuseRows))
+		copy(unsafe.Slice((*int8)(f.batch.logits), fuseRows), slices.Repeat([]int8{1}, fuseRows))
+	}
 	if err := h.create(of, o); err != nil {
 		return modelError(h.path, err.Error())
 	}
 	h.describeFile(file, model)
-	h.file.states = make([]float32, h.caps.MaxBatch*h.file.width)
-	h.file.rows = make([]int, 0, h.caps.MaxBatch)
+	f.rows = make([]int, 0, h.caps.MaxBatch)
+	if f.size > 0 {
+		f.openBlocks(h, h.caps.MaxBatch)
+	} else {
+		f.states = make([]float32, h.caps.MaxBatch*f.width)
+	}
 	h.batch.Reset()
-	h.batch.Add(0, 0, 0, true)
-	h.file.follow(0, h.file.states[:h.file.width])
-	if err := h.fuse(); err != nil {
+	h.batch.Add(0, 1, 0, f.size == 0)
+	for i := range f.size {
+		h.batch.Add(0, runtime.Pos(2+i), 0, true)
+	}
+	f.follow(0, make([]float32, f.width))
+	if err := h.Decode(); err != nil {
 		return modelError(h.path, err.Error())
 	}
+	h.SeqRemove(0, 0, -1)
 	h.batch.Reset()
 	return nil
 }
@@ -141,10 +159,10 @@ func (h *head) describeFile(file, model *gguf.Info) {
 		in.Name = strings.TrimSuffix(filepath.Base(file.Path), ".gguf")
 	}
 	in.Parameters, in.TrainContext = uint64(C.llama_model_n_params(h.model)), int(file.TrainContext)
-	in.Embedding, in.VocabSize, in.SlidingWindow = h.width, h.nVoc, 0
+	in.Embedding, in.VocabSize, in.Layers, in.SlidingWindow = h.width, h.nVoc, int(file.Layers), 0
 	in.Experts, in.ExpertsUsed, in.ExpertBytes = 0, 0, 0
 	in.Bytes, in.SharedBytes, in.RepackedBytes = uint64(C.llama_model_size(h.model)), 0, h.repackedBytes()
-	if !file.Eagle.Output {
+	if !file.HeadFile.Output {
 		in.SharedBytes = model.OutputBytes()
 		in.Bytes += in.SharedBytes
 	}
@@ -187,6 +205,9 @@ func (h *head) fuse() error {
 
 // Decode implements runtime.Engine.
 func (h *head) Decode() error {
+	if h.Block() > 1 {
+		return h.decodeBlocks()
+	}
 	if h.file != nil && len(h.file.rows) > 0 {
 		h.rows = 0
 		if err := h.fuse(); err != nil {
@@ -201,12 +222,9 @@ func (f *headFile) free(h *engine) {
 	if f == nil {
 		return
 	}
-	if b := f.batch; b != nil {
-		C.free(unsafe.Pointer(b.embd))
-		C.free(unsafe.Pointer(b.logits))
-		C.free(unsafe.Pointer(b))
-		f.batch = nil
-	}
+	freeBatch(f.batch)
+	freeBatch(f.noise)
+	f.batch, f.noise = nil, nil
 	if h.vocab != nil {
 		h.vocab.close()
 	}

@@ -1,0 +1,211 @@
+package ggufgen
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"math"
+	"math/rand/v2"
+	"slices"
+)
+
+// turnCycles are the lengths of the cycles in which a turn moves the channels of an embedding, but for channel 0, which
+// it leaves. An embedding comes back after more turns than a vocabulary has tokens.
+var turnCycles = []int{17, 19, 21, 23}
+
+// turnSource returns the channel whose number channel i has after so many turns.
+func (c Config) turnSource(i, turns int) int {
+	for k, begin := 0, 1; i > 0; k++ {
+		n := min(turnCycles[k%len(turnCycles)], c.Embedding-begin)
+		if i < begin+n {
+			return begin + ((i-begin-turns)%n+n)%n
+		}
+		begin += n
+	}
+	return 0
+}
+
+// turned returns fill of a matrix whose row t is one embedding of random numbers, turned t and more times. A model and
+// its head have the same one.
+func (c Config) turned(more int) func(t int, dst []float32) {
+	row := make([]float32, c.Embedding)
+	gaussian(row[1:], rand.NewPCG(uint64(c.Embedding), 1), embedStd)
+	return func(t int, dst []float32) {
+		for i := range dst {
+			dst[i] = row[c.turnSource(i, t+more)]
+		}
+	}
+}
+
+// turns makes a model that is Still say, behind each token, the next one of the vocabulary: the embedding of a token is
+// that of the one before, turned, and the output matrix turns back.
+func (c Config) turns(all []*tensor) {
+	for _, t := range all {
+		switch t.name {
+		case "token_embd.weight":
+			t.fill = c.turned(0)
+		case "output.weight":
+			t.fill = c.turned(-1)
+		}
+	}
+}
+
+// TurnTarget is a TinyTarget that says, behind each token, the next one of the vocabulary.
+func TurnTarget() Config {
+	c := TinyTarget(true)
+	c.Name, c.Turns = "ggufgen-tiny-turns", true
+	return c
+}
+
+// BenchTurns is BenchTarget, and says the next token of the vocabulary.
+func BenchTurns() Config {
+	c := BenchTarget()
+	c.Name, c.Turns, c.Tied = "ggufgen-bench-turns", true, false
+	return c
+}
+
+// DFlashOf is the DFlash head of a model, which guesses block tokens at once. A HeadRandom has its own embeddings and
+// an output matrix for half of the vocabulary. A HeadKnows has a layer for each token of its block and its own
+// embeddings; its model must be one that Turns.
+func DFlashOf(c Config, kind Head, block int) Config {
+	c = c.withDefaults()
+	c.Name += fmt.Sprintf("-dflash%d-%s", block, kind)
+	c.Target = &Target{Width: c.Embedding, All: c.Layers, Reads: [3]int{0, c.Layers / 2, c.Layers - 1}, Block: block}
+	c.Arch, c.Head, c.Layers, c.Tied, c.Template, c.Still, c.Turns = DFlash, kind, 2, false, "", false, false
+	c.Seed++ // weights of the same name are not the model's
+	if kind == HeadKnows {
+		c.Layers, c.Heads = block, c.Embedding/c.HeadDim
+		c.KVHeads = c.Heads
+	}
+	return c
+}
+
+func (c Config) validateDFlash() error {
+	switch t := c.Target; {
+	case t == nil || c.Tied || c.Copies || c.Still || c.Turns:
+		return errors.New("a dflash needs a Target, and is neither Tied, Still, Copies nor Turns")
+	case t.Width != c.Embedding || slices.Min(t.Reads[:]) < 0 || slices.Max(t.Reads[:]) >= t.All:
+		return fmt.Errorf("the Target reads the layers %d of %d, of a width of %d", t.Reads, t.All, t.Width)
+	case t.Block < 2 || t.Block > 64:
+		return fmt.Errorf("a block has %d guesses", t.Block)
+	case c.Head == HeadKnows && (c.Layers != t.Block || c.Heads*c.HeadDim != t.Width || c.KVHeads != c.Heads):
+		return errors.New("a dflash that knows needs a layer for each guess, and its width in Heads and in KVHeads")
+	case c.Head != HeadKnows && c.Head != HeadRandom:
+		return errors.New("a dflash needs a Head")
+	}
+	return nil
+}
+
+func (c Config) dflashMetadata(kv map[string]any) {
+	t := c.Target
+	kv["target_layers"] = []int32{int32(t.Reads[0]), int32(t.Reads[1]), int32(t.Reads[2])}
+	kv["block_size"] = uint32(t.Block + 1)
+	kv["tokenizer.ggml.mask_token_id"] = uint32(maskToken)
+}
+
+// dflashNear is the length of queries and keys of a head that knows: attention is e^-30 and less but at the row before.
+const dflashNear = 8.0
+
+// maskToken stands for what a DFlash head guesses: a token that no text has.
+const maskToken = 0
+
+// planDFlash is plan of a DFlash head. In one that knows, each layer adds to a row the embedding in the row before it,
+// turned: after as many layers as a block has guesses, each of them is the newest token's embedding, turned as often as
+// it is behind it, and the model's output matrix says the token. Embeddings are turned back once before that. A mask's
+// is nothing but channel 0, by which rows find the one before: queries and keys are the phases of two neighbours. The
+// cells of the model's rows have that channel alone, and add nothing.
+func (c Config) planDFlash() []*tensor {
+	d, q, kv := c.Embedding, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	knows := c.Head == HeadKnows
+	var all []*tensor
+	add := func(t *tensor) {
+		h := fnv.New64a()
+		io.WriteString(h, t.name)
+		t.seed = h.Sum64() ^ c.Seed*0xbf58476d1ce4e5b9
+		all = append(all, t)
+	}
+	matrix := func(part, name string, rows, cols int, gain float64, fill func(row int, dst []float32)) {
+		t := &tensor{name: name + ".weight", rows: rows, cols: cols, storage: c.storageOf(part, 0, cols),
+			std: float32(gain / math.Sqrt(float64(cols)))}
+		if knows { // products of blocks would round the embedding by its largest channel
+			t.fill, t.storage = fill, storages[F16]
+		}
+		add(t)
+	}
+	norm := func(name string, n int, others, channel0 float64) {
+		add(&tensor{name: name + ".weight", cols: n, storage: storages[F32], norm: func() []float32 {
+			w := slices.Repeat([]float32{float32(others)}, n)
+			w[0] = float32(channel0)
+			return w
+		}})
+	}
+	nothing := func(int, []float32) {}
+	// Row i of a rotated pair has its cosine, row i+HeadDim/2 its sine. Slow pairs say nothing of the distance.
+	half := c.HeadDim / 2
+	phase := func(ahead float64) func(row int, dst []float32) {
+		return func(row int, dst []float32) {
+			angle := math.Pow(float64(c.RopeBase), -float64(row%half)/float64(half))
+			switch {
+			case angle < eagleTurn:
+			case row%c.HeadDim < half:
+				dst[0] = float32(math.Cos(ahead * angle))
+			default:
+				dst[0] = float32(math.Sin(ahead * angle))
+			}
+		}
+	}
+	near := queryKey
+	if knows {
+		near = dflashNear
+	}
+	before := c.turned(-1)
+	matrix("", "token_embd", c.VocabSize, d, embedStd*math.Sqrt(float64(d)), func(row int, dst []float32) {
+		if row != maskToken {
+			before(row, dst)
+		}
+		dst[0] = biasEntry
+	})
+	if !knows {
+		tokens := c.VocabSize / 2
+		matrix(partOutput, "output", tokens, d, float64(c.LogitScale), nil)
+		ids := make([]int64, tokens)
+		for i := range ids {
+			ids[i] = int64(2 * i)
+		}
+		add(&tensor{name: "d2t", cols: tokens, storage: storage{kind: 27, block: 1, blockBytes: 8}, ids: ids})
+	}
+	matrix("", "fc", d, len(c.Target.Reads)*c.Target.Width, 1, func(row int, dst []float32) {
+		if row == 0 {
+			dst[0] = 1
+		}
+	})
+	norm("enc.output_norm", d, 1, 1)
+	for layer := range c.Layers {
+		blk := "blk." + itoa(layer) + "."
+		norm(blk+"attn_norm", d, 1, 1)
+		matrix("", blk+"attn_q", q, d, queryKey, phase(-1))
+		matrix("", blk+"attn_k", kv, d, queryKey, phase(0))
+		norm(blk+"attn_q_norm", c.HeadDim, near, near)
+		norm(blk+"attn_k_norm", c.HeadDim, near, near)
+		matrix(partValue, blk+"attn_v", kv, d, valueOut, func(row int, dst []float32) {
+			if row > 0 {
+				dst[row] = 1
+			}
+		})
+		matrix("", blk+"attn_output", d, q, valueOut, func(row int, dst []float32) { dst[c.turnSource(row, 1)] = 1 })
+		norm(blk+"ffn_norm", d, 1, 1)
+		matrix("", blk+"ffn_gate", c.FFN, d, ffnGain, nothing)
+		matrix("", blk+"ffn_up", c.FFN, d, ffnGain, nothing)
+		matrix(partDown, blk+"ffn_down", d, c.FFN, ffnGain, nothing)
+	}
+	if knows {
+		of := c
+		of.Layers = c.Target.All
+		others, channel0 := of.outputNorm()
+		norm("output_norm", d, others, channel0)
+	} else {
+		norm("output_norm", d, 1, 1)
+	}
+	return all
+}
