@@ -52,7 +52,7 @@ func (e *Engine) begin() error {
 	e.enter()
 	defer e.leave()
 	e.decodes++
-	e.rows, e.want, e.sums = e.rows[:0], e.want[:0], e.sums[:0]
+	e.rows, e.want, e.head.sums = e.rows[:0], e.want[:0], e.head.sums[:0]
 	e.took = 0
 	e.aborted.Store(false)
 	if e.batch.Cancelled != nil && e.batch.Cancelled() {
@@ -103,7 +103,7 @@ func (e *Engine) finish() error {
 		}
 	}
 	if err != nil {
-		e.rows, e.want, e.sums = e.rows[:0], e.want[:0], e.sums[:0]
+		e.rows, e.want, e.head.sums = e.rows[:0], e.want[:0], e.head.sums[:0]
 	}
 	return err
 }

@@ -115,7 +115,7 @@ type Engine struct {
 	hidden []float32 // of the rows in want, as logits
 	probed runtime.ProbedRows
 
-	headState
+	head headState
 
 	fail    []failure
 	decodes int

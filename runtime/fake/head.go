@@ -68,36 +68,36 @@ func (e *Engine) OpenHead(o runtime.HeadOptions) (runtime.Head, error) {
 	cfg := Config{Seed: h.Seed, Cost: h.Cost, Advance: e.cfg.Advance, Markers: e.cfg.Markers,
 		SpelledTags: e.cfg.SpelledTags != h.Other}
 	cfg.ModelPath, cfg.ContextTokens, cfg.Batch, cfg.Sequences = e.info.Path, o.ContextTokens, o.Batch, o.Sequences
-	e.layers = 1
+	e.head.layers = 1
 	if o.File != nil {
-		cfg.ModelPath, e.layers = h.File, layersRead
+		cfg.ModelPath, e.head.layers = h.File, layersRead
 	}
 	out := New(cfg)
-	out.layers, out.block = e.layers, max(1, h.Block)
+	out.head.layers, out.head.block = e.head.layers, max(1, h.Block)
 	if o.File != nil {
 		out.info.Architecture = map[bool]string{false: "eagle3", true: "dflash"}[h.Block > 1]
 	}
-	out.follow = make([]uint64, cap(out.batch.Token))
+	out.head.follow = make([]uint64, cap(out.batch.Token))
 	return &headEngine{out}, nil
 }
 
 // KeepStates implements runtime.Headed.
-func (e *Engine) KeepStates(on bool) { e.keepsStates = on }
+func (e *Engine) KeepStates(on bool) { e.head.keepsStates = on }
 
 // State implements runtime.Headed.
-func (e *Engine) State(i int) []float32 { return e.state(i, max(1, e.layers)) }
+func (e *Engine) State(i int) []float32 { return e.state(i, max(1, e.head.layers)) }
 
 func (e *Engine) state(i, layers int) []float32 {
-	if i < 0 || i >= len(e.sums) {
+	if i < 0 || i >= len(e.head.sums) {
 		return nil
 	}
 	width := layers * stateWidth
-	if need := (i + 1) * width; len(e.states) < need {
-		e.states = make([]float32, cap(e.batch.Token)*width)
+	if need := (i + 1) * width; len(e.head.states) < need {
+		e.head.states = make([]float32, cap(e.batch.Token)*width)
 	}
-	row := e.states[i*width : (i+1)*width : (i+1)*width]
+	row := e.head.states[i*width : (i+1)*width : (i+1)*width]
 	for k := range row {
-		row[k] = float32((e.sums[i]>>(16*(k%stateWidth)) ^ turned(k/stateWidth)) & 0xffff)
+		row[k] = float32((e.head.sums[i]>>(16*(k%stateWidth)) ^ turned(k/stateWidth)) & 0xffff)
 	}
 	return row
 }
@@ -120,7 +120,7 @@ func (h *headEngine) Follow(i int, state []float32) {
 			panic(fmt.Sprintf("fake: row %d follows a state of several rows", i))
 		}
 	}
-	h.follow[i] = sums[0]
+	h.head.follow[i] = sums[0]
 }
 
 // State implements runtime.Head.
@@ -132,21 +132,21 @@ func (h *headEngine) State(i int) []float32 {
 }
 
 // StateWidth implements runtime.Head.
-func (h *headEngine) StateWidth() int { return h.layers * stateWidth }
+func (h *headEngine) StateWidth() int { return h.head.layers * stateWidth }
 
 // Block implements runtime.Head.
-func (h *headEngine) Block() int { return h.block }
+func (h *headEngine) Block() int { return h.head.block }
 
 // content returns the content hash of row i, whose sequence has that of sum with it.
 func (e *Engine) content(i int, c *cell, sum uint64) uint64 {
 	switch {
-	case e.block > 1 && e.batch.Logits[i] != 0:
+	case e.head.block > 1 && e.batch.Logits[i] != 0:
 		sum = e.guesses(i)
-	case e.follow != nil:
-		sum = e.follow[i] + c.hash()
+	case e.head.follow != nil:
+		sum = e.head.follow[i] + c.hash()
 	}
-	if e.keepsStates || e.follow != nil {
-		e.sums = append(e.sums, sum)
+	if e.head.keepsStates || e.head.follow != nil {
+		e.head.sums = append(e.head.sums, sum)
 	}
 	return sum
 }
@@ -157,14 +157,14 @@ func (e *Engine) guesses(i int) uint64 {
 	if i == 0 || e.batch.Seq[i-1] != e.batch.Seq[i] || e.batch.Pos[i-1]+1 != e.batch.Pos[i] {
 		panic(fmt.Sprintf("fake: row %d of a block is behind no row of its sequence", i))
 	}
-	sum := e.sums[i-1]
+	sum := e.head.sums[i-1]
 	if e.batch.Logits[i-1] == 0 {
 		return sum
 	}
-	if e.guessed == nil {
-		e.guessed = make([]float32, e.vocab.Size())
+	if e.head.guessed == nil {
+		e.head.guessed = make([]float32, e.vocab.Size())
 	}
-	e.fill(e.guessed, &wanted{sum: sum, force: runtime.NoToken})
-	c := cell{pos: e.batch.Pos[i-1], token: argmax(e.guessed)}
+	e.fill(e.head.guessed, &wanted{sum: sum, force: runtime.NoToken})
+	c := cell{pos: e.batch.Pos[i-1], token: argmax(e.head.guessed)}
 	return sum + c.hash()
 }
