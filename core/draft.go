@@ -413,8 +413,8 @@ func (c *Core) Drafted(took time.Duration, tokens []Token) {
 		switch sl := &d.slots[i]; {
 		case d.round == 0:
 			sl.n += sl.feed
-			sl.ahead = c.blockOf(sl)
-			d.used += sl.feed + sl.ahead
+			sl.ahead += c.blockOf(sl) // one that takes no part may have rows that are not settled
+			d.used += sl.feed + c.blockOf(sl)
 		case d.round < sl.guesses:
 			sl.ahead++
 			d.used++
