@@ -65,7 +65,8 @@ class Server:
             command = [program, *common, "--socket", folder / "uma.sock", "--listen", f"127.0.0.1:{self.port}",
                        "--config", "", "--ctx-size", args.context, "--parallel", args.parallel]
         self.log = open(folder / "server.log", "wb")
-        self.p = subprocess.Popen([str(a) for a in command], stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL)
+        self.p = subprocess.Popen([str(a) for a in command], stdout=self.log, stderr=self.log,
+                                  stdin=subprocess.DEVNULL, cwd=folder)  # ik_llama.cpp's leaves a file there
         limit = time.monotonic() + 180
         while time.monotonic() < limit and self.p.poll() is None:
             try:
