@@ -33,7 +33,7 @@ var rules = []rule{
 	{"sched/cost", nil, "it predicts by numbers: which requests they are of, the scheduler knows"},
 	{"sched/reason", []string{"internal/words"}, "names and sentences: when each of them holds, the scheduler knows"},
 	{"sched/queue", []string{"sched/cost", "sched/reason", "sched/slo"},
-		"who is next, by what was computed for whom: whether it can start, the scheduler knows"},
+		"which waiting request is next, by each owner's tokens so far; the scheduler decides whether it can start"},
 	{"sched/forecast", []string{"sched/slo"},
 		"it predicts by numbers: whose jobs they are, and what was promised, the scheduler knows"},
 	{"sched/guess", []string{"sched/cost", "sched/reason"},

@@ -68,7 +68,7 @@ func TestHeadFile(t *testing.T) {
 		"a huge block":   of(func(h *HeadFile) { h.Block = 1 << 20 }),
 		"no mask":        of(func(h *HeadFile) { h.Mask = -1 }),
 		"mask, no token": of(func(h *HeadFile) { h.Mask = 512 }),
-		"a mask of its own": func(h, m *Info) {
+		"a mask token the model lacks, no embeddings": func(h, m *Info) {
 			h.HeadFile.Embeddings, h.HeadFile.Mask, m.VocabSize = false, 511, 500
 		},
 	}

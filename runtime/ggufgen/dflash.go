@@ -99,7 +99,7 @@ func (c Config) validateDFlash() error {
 
 func (c Config) dflashMetadata(kv map[string]any) {
 	t := c.Target
-	kv["target_layers"] = []int32{int32(t.Reads[0]), int32(t.Reads[1]), int32(t.Reads[2])}
+	kv["target_layers"] = t.layers()
 	kv["block_size"] = uint32(t.Block + 1)
 	kv["tokenizer.ggml.mask_token_id"] = uint32(maskToken)
 }

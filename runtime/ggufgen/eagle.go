@@ -17,6 +17,11 @@ type Target struct {
 	Block int    `json:"block,omitempty"` // tokens that a DFlash head guesses at once
 }
 
+// layers returns Reads as a file has them.
+func (t *Target) layers() []int32 {
+	return []int32{int32(t.Reads[0]), int32(t.Reads[1]), int32(t.Reads[2])}
+}
+
 // TinyTarget is Tiny with as many layers as an EAGLE-3 head reads, and one more.
 func TinyTarget(still bool) Config {
 	c := Tiny()
@@ -67,7 +72,7 @@ func (c Config) validateEagle() error {
 
 func (c Config) eagleMetadata(kv map[string]any) {
 	t := c.Target
-	kv["target_layers"] = []int32{int32(t.Reads[0]), int32(t.Reads[1]), int32(t.Reads[2])}
+	kv["target_layers"] = t.layers()
 	kv["target_hidden_size"] = uint32(t.Width)
 	kv["norm_before_residual"] = c.Head == HeadKnows
 }

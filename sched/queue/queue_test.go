@@ -31,7 +31,7 @@ func TestLeastServedFirst(t *testing.T) {
 	q.Charge(first, 10)
 	third := add(q, 3, 1)
 	if got := q.First(slo.Interactive); got != second {
-		t.Errorf("rank %d goes before that of an owner for whom nothing was computed", got.Rank)
+		t.Errorf("rank %d is first, although the other owner has had no tokens yet", got.Rank)
 	}
 	q.Remove(second)
 	if late := add(q, 4, 3); late.Served() != third.Served() {
