@@ -290,14 +290,22 @@ func (r *run) serve(file, name string, start func(args ...string) (*server, erro
 // contextTokens hold 64 streams at once, and a storm's prompts.
 const contextTokens = "32768"
 
-// lightRows are the rows of a graph in a run that is Light: ggml's Vulkan back end multiplies one with kernels for
-// vectors. LLVM 15, of Mesa's llvmpipe in Debian 12's backports, compiles one for matrices for minutes.
-const lightRows = "1"
+// lightRows returns the rows of a graph in a run that is Light, as an argument. ggml's Vulkan back end multiplies up to
+// eight with kernels for vectors, one for each number of rows. LLVM 15, of Mesa's llvmpipe in Debian 12's backports,
+// compiles an unrolled one for matrices for minutes. Rows that are computed together share the reading of the weights,
+// which saves more than the further kernels cost where the model is not a tiny one.
+func lightRows(file string) string {
+	const tiny = 64 << 20 // bytes
+	if st, err := os.Stat(file); err == nil && st.Size() > tiny {
+		return "8"
+	}
+	return "1"
+}
 
 func (r *run) umaArgs(file string, processor bool) []string {
 	args := []string{"-m", file, "--ctx-size", contextTokens, "--parallel", "64", "--speculate", "0"}
 	if r.Light {
-		args = append(args, "--ubatch-size", lightRows)
+		args = append(args, "--ubatch-size", lightRows(file))
 	}
 	if processor || r.Backend == "cpu" {
 		return append(args, "--gpu-layers", "0")
@@ -312,7 +320,7 @@ func (r *run) llamaArgs(file string) []string {
 	}
 	args := []string{"-m", file, "-c", contextTokens, "-np", "64", "--kv-unified", "-ngl", layers}
 	if r.Light {
-		args = append(args, "-ub", lightRows)
+		args = append(args, "-ub", lightRows(file))
 	}
 	return args
 }

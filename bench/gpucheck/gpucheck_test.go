@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -326,6 +327,24 @@ func TestLight(t *testing.T) {
 	}
 	if _, has := steps["64 streams"]; !has || len(steps) != 1 {
 		t.Errorf("a light load leaves out %v", steps)
+	}
+}
+
+// TestLightRows: a model that is not tiny computes as many rows at once as kernels for vectors take.
+func TestLightRows(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "model.gguf")
+	for size, want := range map[int64]string{1 << 20: "1", 100 << 20: "8"} {
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(file, size); err != nil {
+			t.Fatal(err)
+		}
+		r := &run{Config: &Config{Light: true}}
+		if args := r.umaArgs(file, true); !slices.Contains(args, "--ubatch-size") || args[slices.Index(args,
+			"--ubatch-size")+1] != want {
+			t.Errorf("%d bytes: %q, want %s rows", size, args, want)
+		}
 	}
 }
 

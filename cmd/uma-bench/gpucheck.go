@@ -104,7 +104,7 @@ Without a MODEL two generated ones are used, of 135 M parameters (Q8_0) and 1.1 
 		"`weights` that the processor answers with: f32, or own (the file's, rounded activations with them)")
 	f.IntVar(&cfg.Tokens, "tokens", 48, "`tokens` of an answer")
 	f.BoolVar(&cfg.Light, "light", false, "a load that a processor in a device's place can do: prompts of a quarter "+
-		"of the tokens, two of them pasted, 16 streams at most, one row a graph")
+		"of the tokens, two of them pasted, 16 streams at most, eight rows a graph (a tiny model: one)")
 	f.IntVar(&cfg.Prompts, "prompts", 24, "`prompts` whose answers are compared, at most 24")
 	f.DurationVar(&cfg.Limit, "limit", 8*time.Minute, "time limit of everything")
 	f.DurationVar(&cfg.StepMax, "step-limit", time.Minute, "time limit of a step")

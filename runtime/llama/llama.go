@@ -290,6 +290,7 @@ func (e *engine) createContext(o runtime.Options, typeK, typeV, flash int32) err
 	c.n_seq_max = C.uint32_t(orDefault(o.Sequences, 1))
 	if e.guards(o) {
 		c.n_seq_max = min(2*c.n_seq_max, maxSequences)
+		c.n_ubatch = max(c.n_ubatch, 2) // the rows of a Decode (batchRows): a prompt progresses beside an answer
 	}
 	c.n_threads, c.n_threads_batch = C.int32_t(threads), C.int32_t(threadsBatch)
 	c.flash_attn = C.int32_t(flash)

@@ -140,6 +140,12 @@ func TestModelInfo(t *testing.T) {
 		c.MaxSequences != 2 || c.MaxBatch != c.MaxMicroBatch {
 		t.Errorf("a sliding-window model: window %d, %+v", swa.Model().SlidingWindow, c)
 	}
+	// Its batch has one pass. A scheduler needs two rows, so one is never all that it has.
+	narrow := mustOpen(t, runtime.Options{ModelPath: model(t, ggufgen.TinySWA()), ContextTokens: 256, Sequences: 2,
+		MicroBatch: 1})
+	if c := narrow.Capabilities(); c.MaxBatch != 2 || c.MaxMicroBatch != 2 {
+		t.Errorf("a sliding-window model with passes of one row: %+v", c)
+	}
 	alone := mustOpen(t, runtime.Options{ModelPath: model(t, ggufgen.TinySWA()), ContextTokens: 256, Sequences: 1})
 	if c := alone.Capabilities(); !c.Seals || c.SnapshotTokens != 0 {
 		t.Errorf("a sliding-window model with one sequence: %+v", c)
