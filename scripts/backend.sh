@@ -6,8 +6,9 @@
 #
 # ENGINE names another llama.cpp than that of engine.lock, as for make; CMAKE_ARGS are arguments of its cmake;
 # CUDA_ARCHITECTURES are those of cmake, such as "86;90", by default those of this machine's cards; CMAKE names another
-# program than cmake, JOBS is the number of compilers at a time. CHECK=1 makes a library of Vulkan for
-# scripts/device-check.sh alone, in a fraction of the time: scripts/backend/glslc-check, and nothing is optimised.
+# program than cmake, JOBS is the number of compilers at a time. CHECK makes a library of Vulkan for
+# scripts/device-check.sh alone, in which nothing is optimised, so that llvmpipe has its kernels soon: with all of its
+# shaders (CHECK=all), or with those of the check's short form (CHECK=1), in less time; see scripts/backend/glslc-*.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 name=$1
@@ -56,10 +57,15 @@ esac
 builds=$(dirname "$tree")
 [ -f "$builds/sources" ] || builds=$PWD/build/engine
 sum=$(command -v sha256sum || echo "shasum -a 256")
-check=''
+check='' glslc=''
 if [ -n "${CHECK:-}" ]; then
-	[ "$name" = vulkan ] || fail "CHECK=1 is for vulkan"
-	check=$(cat scripts/backend/glslc-check)
+	[ "$name" = vulkan ] || fail "CHECK is for vulkan"
+	case $CHECK in
+	1) glslc=glslc-check ;;
+	all) glslc=glslc-rolled ;;
+	*) fail "CHECK is 1 or all" ;;
+	esac
+	check=$(cat "scripts/backend/$glslc" scripts/backend/glslc-rolled)
 fi
 # One folder for a tree, its flags and compilers.
 dir=$builds/backend-$name-$(printf '%s\n' "$tree" "${CMAKE_ARGS:-}" "${CUDA_ARCHITECTURES:-}" "$version" \
@@ -84,7 +90,7 @@ for file in scripts/backend/*; do
 	cmp -s "$file" "$dir/source/${file##*/}" || cp "$file" "$dir/source/"
 done
 eval "set -- ${CMAKE_ARGS:-}" # a value may be quoted
-[ -z "$check" ] || set -- "-DVulkan_GLSLC_EXECUTABLE=$dir/source/glslc-check" -DUMA_TOGETHER=ON \
+[ -z "$check" ] || set -- "-DVulkan_GLSLC_EXECUTABLE=$dir/source/$glslc" -DUMA_TOGETHER=ON \
 	'-DCMAKE_C_FLAGS_RELEASE=-O0 -DNDEBUG' '-DCMAKE_CXX_FLAGS_RELEASE=-O0 -DNDEBUG' "$@"
 run "$cmake" -S "$dir/source" -B "$dir" -G 'Unix Makefiles' -DUMA_TREE="$tree" -DUMA_BACKEND="$name" \
 	-DUMA_SOURCES="$sources" -DCMAKE_BUILD_TYPE=Release "-DGGML_$(tr '[:lower:]' '[:upper:]' <<<"$name")=ON" \

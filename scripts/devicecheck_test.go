@@ -1,6 +1,7 @@
 package scripts
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,6 +29,21 @@ echo "layers $UMA_TEST_GPU_LAYERS, GOFLAGS $GOFLAGS, CGO_ENABLED $CGO_ENABLED"
 echo "$*, probe of ${UMA_TEST_PROBE_MODELS:-none}"
 echo "$TESTS"
 exit "$STATUS"`)
+	// Published models of no bytes.
+	lock, models := filepath.Join(dir, "models.lock"), filepath.Join(dir, "uma-serve", "models")
+	if err := os.MkdirAll(models, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var locked strings.Builder
+	for _, name := range []string{"smollm2-135m", "qwen2.5-coder-0.5b", "gemma-3-270m"} {
+		fmt.Fprintf(&locked, "model %s %s.gguf 0 0 none\n", name, name)
+		if err := os.WriteFile(filepath.Join(models, name+".gguf"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(lock, []byte(locked.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	llvmpipe := func(version string) string {
 		return `{"devices":[{"description":"llvmpipe (LLVM ` + version + `, 256 bits)","backend":"Vulkan"}]}`
 	}
@@ -39,7 +55,9 @@ exit "$STATUS"`)
 	}{
 		"without make": {"", vulkan, "ok", "0", false, []string{"layers -1, GOFLAGS -tags=llama_engine, CGO_ENABLED 1",
 			"layers 2, ", "layers 0, ", "TestGraphProbe.*)$ ./runtime/llama", "TestDevice.*)$ ./smoke",
-			"./smoke, probe of smollm2-135m", "--backend vulkan"}},
+			"./smoke, probe of smollm2-135m", "./smoke, probe of gemma-3-270m", "uma-tiny.gguf --backend vulkan",
+			"smollm2-135m.gguf --backend vulkan", "qwen2.5-coder-0.5b.gguf --backend vulkan",
+			"gemma-3-270m.gguf --backend vulkan"}},
 		"by make":  {"-tags=llama_system", vulkan, "ok", "0", false, []string{"GOFLAGS -tags=llama_system"}},
 		"no tests": {"", vulkan, "ok x 0.01s [no tests to run]", "0", true, []string{"without the engine"}},
 		"tests that fail": {"", vulkan, "FAIL", "1", true, []string{
@@ -50,6 +68,10 @@ exit "$STATUS"`)
 		"built with LLVM 15": {"", llvmpipe("15.0.6"), "1.4.305", "0", false, []string{"--backend vulkan", "--light"}},
 		"a new Mesa": {"", llvmpipe("19.1.7"), "ok", "0", false, []string{"--backend vulkan", "--light",
 			"== all passed, "}},
+		"no models": {"", vulkan, "ok", "0", true, []string{"uma-tiny.gguf --backend vulkan",
+			"not examined: gemma-3-270m: false has no pip", "== FAILED, "}},
+		"no models, if possible": {"", vulkan, "IF_POSSIBLE", "0", false, []string{
+			"not examined: qwen2.5-coder-0.5b: false has no pip", "== all passed, but for the models named above, "}},
 		"short": {"", llvmpipe("19.1.7"), "ok", "0", false, []string{"layers -1, ", "layers 0, ",
 			"TestDevice.*)$ ./smoke", "--backend vulkan", "== all passed, "}},
 	} {
@@ -60,19 +82,22 @@ exit "$STATUS"`)
 		cmd := exec.CommandContext(t.Context(), "./device-check.sh", filepath.Join(dir, "out"))
 		cmd.Env = append(os.Environ(), "PATH="+tools+":"+os.Getenv("PATH"), "HOME="+dir, "XDG_CACHE_HOME="+dir,
 			"BIN="+bin, "GOFLAGS="+c.flags, "CGO_ENABLED=0", "DEVICES="+c.devices, "TESTS="+c.tests,
-			"STATUS="+c.status, "LLAMA_SERVER=", "PUBLISHED=", "GGML_VK_VISIBLE_DEVICES=",
-			"LLVMPIPE_MANIFEST="+manifest)
+			"STATUS="+c.status, "LLAMA_SERVER=", "GGML_VK_VISIBLE_DEVICES=",
+			"LLVMPIPE_MANIFEST="+manifest, "MODELS_LOCK="+lock, "PYTHON=false", "BACKENDS="+bin)
+		if strings.HasPrefix(name, "no models") {
+			cmd.Env = append(cmd.Env, "XDG_CACHE_HOME="+filepath.Join(dir, "empty"))
+		}
 		if c.tests == "IF_POSSIBLE" {
 			cmd.Env = append(cmd.Env, "IF_POSSIBLE=1")
 		}
 		if name == "short" {
-			cmd.Env = append(cmd.Env, "SHORT=1", "BACKENDS="+bin)
+			cmd.Env = append(cmd.Env, "SHORT=1")
 		}
 		out, err := cmd.CombinedOutput()
 		if (err != nil) != c.fails {
 			t.Errorf("%s: %v: %s", name, err, out)
 		}
-		if name == "short" && strings.Contains(string(out), "probe of smollm2") {
+		if name == "short" && strings.Contains(string(out), "smollm2") {
 			t.Errorf("%s: a published model is examined: %s", name, out)
 		}
 		for _, want := range c.want {
