@@ -88,7 +88,9 @@ func TestHeadChangesNothing(t *testing.T) {
 // TestEagleChangesNothing: the same with an EAGLE-3 head.
 func TestEagleChangesNothing(t *testing.T) {
 	with := func(seed uint64, cfg fake.Config) fake.Config { return withEagle(t, seed, cfg) }
-	t.Run("cells", func(t *testing.T) { headChangesNothing(t, false, with) })
+	if !testing.Short() {
+		t.Run("cells", func(t *testing.T) { headChangesNothing(t, false, with) })
+	}
 	t.Run("states", func(t *testing.T) { headChangesNothing(t, true, with) })
 }
 
@@ -96,7 +98,9 @@ func TestEagleChangesNothing(t *testing.T) {
 func TestDFlashChangesNothing(t *testing.T) {
 	with := func(seed uint64, cfg fake.Config) fake.Config { return withDFlash(t, seed, cfg) }
 	t.Run("cells", func(t *testing.T) { headChangesNothing(t, false, with) })
-	t.Run("states", func(t *testing.T) { headChangesNothing(t, true, with) })
+	if !testing.Short() {
+		t.Run("states", func(t *testing.T) { headChangesNothing(t, true, with) })
+	}
 }
 
 func headChangesNothing(t *testing.T, states bool, with func(uint64, fake.Config) fake.Config) {

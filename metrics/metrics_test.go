@@ -688,7 +688,11 @@ func TestConcurrent(t *testing.T) {
 			}
 		})
 	}
-	for range 60 {
+	scrapes := 60
+	if testing.Short() {
+		scrapes = 20
+	}
+	for range scrapes {
 		got := snapshot(t, m)
 		h := got["ttft_ms"].(map[string]any)
 		sum := 0.0

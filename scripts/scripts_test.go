@@ -46,7 +46,7 @@ func bin(t *testing.T) string {
 var tempDir string // removed by TestMain
 
 var built = sync.OnceValues(func() (string, error) {
-	build := exec.Command("go", "build", "-o", tempDir, "../cmd/...")
+	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", tempDir, "../cmd/...")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the commands: %w\n%s", err, out)

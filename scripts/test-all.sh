@@ -35,7 +35,7 @@ linking() {
 	go list -test -f '{{.ImportPath}}|{{join .Deps " "}} ' ./... |
 		sed -nE "s#^([^|[ ]*)\.test\|.*/$1[ []+.*#\1#p" | sort -u
 }
-linked=$(linking runtime/llama) # the engine
+linked=$(linking '(runtime/llama|testutil/programs)') # the engine, or programs that have it
 daemon=$(go list ./daemon)
 # Tests of the daemon that draw or answer thousands of times on a goroutine or two: under the race detector half a
 # minute each. The stage without cgo runs them.
@@ -133,6 +133,9 @@ engine() {
 	# Of the daemon's tests those that need the engine: the others ran above.
 	real=$(sed -nE 's/^func (Test[A-Za-z0-9_]+)\(.*/\1/p' $(grep -lE '^//go:build .*llama_engine' daemon/*_test.go) |
 		paste -sd'|' -)
+	# The programs that several packages run are linked once.
+	export TEST_PROGRAMS=$PWD/build/test-programs
+	go build -ldflags='-s -w' -o "$TEST_PROGRAMS/" ./cmd/...
 	tests -tags "$tags" -run "^($real)\$" "$daemon" &
 	one=$!
 	tests -tags "$tags" $(longest 'smoke|llama|uma-bench' "$(grep -vxF "$daemon" <<<"$linked")") || failed=1

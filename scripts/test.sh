@@ -5,22 +5,31 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 report=$(mktemp)
-trap 'rm -f "$report"' EXIT
+trap 'rm -f "$report" "$report.daemon"' EXIT
 CGO_ENABLED=0 go build -o "$report" ./internal/testreport
 tests() { go test -vet=off -short -timeout 40m -json "$@" | "$report"; }
 
-# Packages whose tests link the engine compute; those without it mostly wait, so twice as many of them run at a time.
-# The packages that take longest go first.
+# Packages whose tests link the engine, or run it, compute; the others mostly wait, so twice as many of them run at a
+# time. The packages that take longest go first.
 engine=$(go list -test -f '{{.ImportPath}}|{{join .Deps " "}} ' ./... |
-	sed -nE 's#^([^|[ ]*)\.test\|.*/runtime/llama[ []+.*#\1#p' | sort -u)
+	sed -nE 's#^([^|[ ]*)\.test\|.*/(runtime/llama|testutil/programs)[ []+.*#\1#p' | sort -u)
 rest=$(go list ./... | grep -vxF "$engine")
+daemon=$(go list ./daemon)
 longest() {
 	local name
 	for name in ${1//|/ }; do grep -E "/$name\$" <<<"$2" || :; done
 	grep -vE "/($1)\$" <<<"$2"
 }
 failed=''
+# The daemon's tests take longest and mostly wait: they run beside all others.
+tests "$daemon" >"$report.daemon" &
+beside=$!
 tests -p $(($(getconf _NPROCESSORS_ONLN) * 2)) \
 	$(longest 'front|valkey|pull|template|jinja|jsonschema|replay|ipc' "$rest") || failed=1
-tests $(longest 'smoke|daemon|llama|uma-bench' "$engine") || failed=1
+# The programs that several packages run are linked once.
+programs=$PWD/build/test-programs
+go build -ldflags='-s -w' -o "$programs/" ./cmd/... && export TEST_PROGRAMS=$programs || failed=1
+tests $(longest 'smoke|llama|archs|uma-bench' "$(grep -vxF "$daemon" <<<"$engine")") || failed=1
+wait "$beside" || failed=1
+cat "$report.daemon"
 [ -z "$failed" ]

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/internal/testutil/programs"
 	"github.com/uma-serve/uma-serve/models/store/storetest"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
@@ -30,11 +31,11 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		defer os.RemoveAll(dir)
-		binary = filepath.Join(dir, "uma-serve")
-		if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "build uma-serve: %v\n%s", err, out)
+		if err := programs.Build(dir, "uma-serve"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
+		binary = filepath.Join(dir, "uma-serve")
 		return m.Run()
 	}())
 }

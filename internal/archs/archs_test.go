@@ -6,10 +6,11 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/uma-serve/uma-serve/internal/testutil/programs"
 )
 
 // TestRecordedArchitectures: one architecture in ten answers as llama-server of the same tree once did, token for token
@@ -21,10 +22,10 @@ func TestRecordedArchitectures(t *testing.T) {
 		t.Fatalf("no recorded models: %v", err)
 	}
 	dir := t.TempDir()
-	bin := filepath.Join(dir, "uma-serve")
-	if out, err := exec.Command("go", "build", "-o", bin, "../../cmd/uma-serve").CombinedOutput(); err != nil {
-		t.Fatalf("build uma-serve: %v\n%s", err, out)
+	if err := programs.Build(dir, "uma-serve"); err != nil {
+		t.Fatal(err)
 	}
+	bin := filepath.Join(dir, "uma-serve")
 	for _, skeleton := range skeletons {
 		name := strings.TrimSuffix(filepath.Base(skeleton), skeletonEnd)
 		t.Run(name, func(t *testing.T) {

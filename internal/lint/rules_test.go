@@ -326,6 +326,7 @@ var rules = []rule{
 	{"internal/testutil/mooncaketest", []string{"internal/testutil/waitfor"},
 		"tests of any package start a real store with it"},
 	{"internal/testutil/nixltest", nil, "tests of any package describe real agents with it"},
+	{"internal/testutil/programs", nil, "it runs go build; which programs, its caller says"},
 	{"internal/testutil/race", nil, "a constant for tests of any package"},
 	{"internal/testutil/redistest", []string{"internal/testutil/waitfor"},
 		"tests of any package start a real server with it"},
