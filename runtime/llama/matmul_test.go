@@ -296,8 +296,8 @@ func TestUseKernels(t *testing.T) {
 	}
 }
 
-// TestProductsOfTheSameRows: a product whose rows another one before it has prepared computes what it does alone, and one
-// whose rows have changed since, or were displaced by others, prepares them again.
+// TestProductsOfTheSameRows: a product whose rows one before it has prepared computes what it does alone, and one whose
+// rows have changed since, or were displaced by others, prepares them again.
 func TestProductsOfTheSameRows(t *testing.T) {
 	const m, k, betweens = 96, 512, 4
 	eachKernels(t, func(t *testing.T) {
@@ -321,7 +321,8 @@ func TestProductsOfTheSameRows(t *testing.T) {
 						again := alone.again(between)
 						again.compute(threads)
 						if !slices.Equal(again.out(), want) {
-							t.Errorf("type %d, %d rows, %d threads, between %d: not what it is alone", typ, n, threads, between)
+							t.Errorf("type %d, %d rows, %d threads, between %d: not what it is alone",
+								typ, n, threads, between)
 						}
 						again.free()
 					}
