@@ -306,6 +306,8 @@ class products : public ggml::cpu::tensor_traits {
         const bool          shared = round || op->op == GGML_OP_MUL_MAT_ID, prepared = together(op, type), follows = prepared && op->op_params[FOLLOWS];
         if (!follows) {
             numbered = 0;
+        } else if (p->nth > 1) {
+            taken = numbered + p->ith; // each has one of these: that with its number, whose weights have come in
         }
         if (prepared && !follows) {
             quantise_prepared(p, kernels, op, type);
