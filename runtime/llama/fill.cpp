@@ -8,7 +8,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
+#include <type_traits>
 
+#include "../src/ggml-cpu/ops.h"
 #include "ggml.h"
 #include "ggml_op.h"
 
@@ -18,6 +21,8 @@ void __wrap_ggml_compute_forward_fill(const struct ggml_compute_params * p, stru
 bool uma_filled(void);
 }
 
+static_assert(std::is_same_v<decltype(ggml_compute_forward_fill), decltype(__real_ggml_compute_forward_fill)>, "what --wrap replaces");
+
 static std::atomic<bool> filled;
 
 void __wrap_ggml_compute_forward_fill(const struct ggml_compute_params * p, struct ggml_tensor * dst) {
@@ -25,11 +30,11 @@ void __wrap_ggml_compute_forward_fill(const struct ggml_compute_params * p, stru
         __real_ggml_compute_forward_fill(p, dst);
         return;
     }
-    const int64_t n = ggml_nelements(dst);
+    const int64_t n  = ggml_nelements(dst);
+    float *       to = (float *) dst->data;
     float         value;
-    static_assert(sizeof(value) == sizeof(dst->op_params[0]), "the value is the first parameter");
-    std::copy_n((const char *) dst->op_params, sizeof(value), (char *) &value);
-    std::fill((float *) dst->data + n * p->ith / p->nth, (float *) dst->data + n * (p->ith + 1) / p->nth, value);
+    memcpy(&value, dst->op_params, sizeof(value));
+    std::fill(to + n * p->ith / p->nth, to + n * (p->ith + 1) / p->nth, value);
     filled.store(true, std::memory_order_relaxed);
 }
 
