@@ -263,8 +263,8 @@ def train(o, m, head):
         if len(left) < TEXTS:
             texts.read()
             held, left = [[t for t in texts.all if (t[0] % HELD_OUT == 7) == out] for out in (True, False)]
+            tokens = vocabulary(left, m, o.tokens)
             random.shuffle(left)
-            tokens = vocabulary(texts.all, m, o.tokens)
             place = torch.full((len(m.embeddings),), -1)
             place[tokens] = torch.arange(len(tokens))
             matrix = m.output[tokens].to(BF16)
