@@ -63,7 +63,7 @@ class Head(torch.nn.Module):
         super().__init__()
         self.m, d, w = m, m.width, {k.removesuffix(".weight"): v for k, v in m.weights.items()}
         noise = lambda rows, size: size * torch.randn(rows, d)
-        # Each head has keys and values of its own: through the values alone the head sees its newest token.
+        # A group's keys and values are repeated: through the values alone the newest token is seen.
         own = lambda x: x.view(m.kv_heads, m.head_width, d).repeat_interleave(m.heads // m.kv_heads, 0).reshape(-1, d)
         rows = m.heads * m.head_width
         first = {"fc": torch.cat([noise(d, .002), noise(d, .002), torch.eye(d)], 1),
