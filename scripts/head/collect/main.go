@@ -1,5 +1,3 @@
-//go:build cgo && llama_engine
-
 // Command collect lets a model answer prompts and writes what an EAGLE-3 head learns from: the tokens, the inputs of
 // the layers that the head reads, and the most probable tokens of each row. docs/models.md shows how it is used.
 package main
