@@ -46,6 +46,7 @@
 #include "ggml-cpu.h"
 #include "ggml.h"
 #include "ggml_op.h"
+#include "kernels/matmul.h"
 #include "positions.h"
 
 extern "C" {
@@ -276,6 +277,7 @@ void group(const node & n, const uma_cells * seen, int64_t from, int64_t to, int
 // The thread that asks for a graph is the first of those that compute it.
 extern "C" ggml_status __wrap_ggml_graph_compute(ggml_cgraph * graph, ggml_cplan * plan) {
     mine.seen.graph(true);
+    uma_matmul_graph(graph, plan->n_threads);
     const ggml_status status = __real_ggml_graph_compute(graph, plan);
     mine.seen.graph(false);
     return status;

@@ -110,9 +110,12 @@ struct pieces {
     }
 };
 
-// The piece that a thread has taken and not begun. Where a node of the graph has several products their pieces are numbered
-// through. A thread takes a piece before it computes the one before, so that its weights come in meanwhile.
+// The piece that a thread has taken and not begun. Where a node of the graph has several products, or a node follows another
+// one, their pieces are numbered through. A thread takes a piece before it computes the one before, so that its weights come in meanwhile.
 thread_local int64_t taken;
+
+// numbered is how many pieces have numbers before those of the next product.
+thread_local int64_t numbered;
 
 // followers remembers where a thread began in the product that came after one, because a step computes the same products as the
 // last one did: the first weights of a product come in while the one before ends, and while the thread waits at a barrier. An
@@ -169,9 +172,10 @@ uma_range first_weights(const uma_job & j, const char * at, const char * end) {
     return {at, end - at > MOST ? at + MOST : end};
 }
 
-// product does this thread's part of a node's product number nth. j.rows is null where each thread prepares them. shared: the threads take pieces of all of the node's products by
-// the pool's counter, which has been set to their number. expert: the next step may have another product in its place.
-void product(const ggml_compute_params * p, const uma_kernels * kernels, uma_job & j, int64_t nth, bool shared, bool expert) {
+// product does this thread's part of a product. j.rows is null where each thread prepares them. shared: the threads take pieces by
+// the pool's counter, which has been set to their number when numbered was 0. expert: the next step may have another product in
+// its place.
+void product(const ggml_compute_params * p, const uma_kernels * kernels, uma_job & j, bool shared, bool expert) {
     const int64_t size = kernels->strip(j.type);
     const pieces  cut  = {(j.m + size - 1) / size, p->nth};
     const auto    at   = [&](int64_t strip) { return j.w + strip * size * j.w_row; };
@@ -190,7 +194,8 @@ void product(const ggml_compute_params * p, const uma_kernels * kernels, uma_job
         kernels->compute(j, {from, to, uma_coming.at});
         return;
     }
-    const int64_t first = p->nth > 1 ? nth * cut.count() : 0, end = first + cut.count();
+    const int64_t first = p->nth > 1 ? numbered : 0, end = first + cut.count();
+    numbered            = end;
     if (first == 0) {
         taken = p->ith;
     }
@@ -211,6 +216,16 @@ void product(const ggml_compute_params * p, const uma_kernels * kernels, uma_job
 // product_type is what ggml quantises the activations to beside weights of a type.
 int product_type(int type) {
     return ggml_get_type_traits_cpu((ggml_type) type)->vec_dot_type;
+}
+
+// A product that multiplies the activations that one before it has prepared FOLLOWS that one: a number among a node's parameters
+// that ggml has no use for. Attention's three products and a feed-forward network's first two multiply the same rows; what
+// is between them may use the first ASIDE bytes of the threads' common memory.
+constexpr int     FOLLOWS = GGML_MAX_OP_PARAMS / sizeof(int32_t) - 1;
+constexpr int64_t ASIDE   = 16 << 10;
+
+char * prepared_rows(const ggml_compute_params * p) {
+    return (char *) p->wdata + ASIDE;
 }
 
 // computed has the types of which a product was computed since uma_matmul_computed asked.
@@ -276,7 +291,7 @@ class products : public ggml::cpu::tensor_traits {
         if (kernels && together(op, type)) {
             uma_job j = {};
             j.type = op->src[0]->type, j.n = op->src[1]->ne[1], j.k = op->src[0]->ne[0];
-            size   = std::max(size, kernels->rows_bytes(j));
+            size   = std::max(size, ASIDE + kernels->rows_bytes(j));
         }
         return true;
     }
@@ -288,13 +303,18 @@ class products : public ggml::cpu::tensor_traits {
         const int64_t       k = w->ne[0], n = x->ne[1];
         const bool          round = x->type != type;
         const int64_t       row   = round ? ggml_row_size(type, k) : x->nb[1];
-        const bool          shared = round || op->op == GGML_OP_MUL_MAT_ID, prepared = together(op, type);
-        if (prepared) {
+        const bool          shared = round || op->op == GGML_OP_MUL_MAT_ID, prepared = together(op, type), follows = prepared && op->op_params[FOLLOWS];
+        if (!follows) {
+            numbered = 0;
+        } else if (p->nth > 1) {
+            taken = numbered + p->ith; // each has one of these: that with its number, whose weights have come in
+        }
+        if (prepared && !follows) {
             quantise_prepared(p, kernels, op, type);
-        } else if (round) {
+        } else if (round && !prepared) {
             quantise(p, x, type, (char *) p->wdata);
         }
-        if (shared && p->nth > 1) {
+        if (shared && !follows && p->nth > 1) {
             if (p->ith == 0) {
                 ggml_threadpool_chunk_set(p->threadpool, p->nth);
             }
@@ -308,12 +328,11 @@ class products : public ggml::cpu::tensor_traits {
             const ggml_tensor * ids = op->src[2];
             uma_job             j   = job((const char *) w->data, round ? (const char *) p->wdata : (const char *) x->data, (char *) op->data);
             const groups &      g   = grouped.by_expert(ids, w->ne[2], n, round ? n : (int64_t) (x->nb[2] / x->nb[1]));
-            int64_t             nth = 0;
             for (int64_t e = 0; e < w->ne[2]; e++) {
                 if (j.n = g.begin[e + 1] - g.begin[e]; j.n > 0) {
                     j.w = (const char *) w->data + e * w->nb[2], j.rows = nullptr;
                     j.x_at = g.x.data() + g.begin[e], j.c_at = g.c.data() + g.begin[e];
-                    product(p, kernels, j, nth++, true, true);
+                    product(p, kernels, j, true, true);
                 }
             }
         } else {
@@ -323,8 +342,8 @@ class products : public ggml::cpu::tensor_traits {
                     uma_job       j   = job((const char *) w->data + i2 / (x->ne[2] / w->ne[2]) * w->nb[2] + i3 / (x->ne[3] / w->ne[3]) * w->nb[3],
                                             round ? (const char *) p->wdata + nth * n * row : (const char *) x->data + i2 * x->nb[2] + i3 * x->nb[3],
                                             (char *) op->data + i2 * op->nb[2] + i3 * op->nb[3]);
-                    j.rows              = prepared ? (char *) p->wdata : nullptr;
-                    product(p, kernels, j, nth, shared, false);
+                    j.rows              = prepared ? prepared_rows(p) : nullptr;
+                    product(p, kernels, j, shared, false);
                 }
             }
         }
@@ -334,25 +353,27 @@ class products : public ggml::cpu::tensor_traits {
         return true;
     }
 
-  private:
     // together reports whether the threads prepare the rows of a node's only product together, while they round them.
     static bool together(const ggml_tensor * op, ggml_type type) {
         const ggml_tensor * x = op->src[1];
         return op->op == GGML_OP_MUL_MAT && x->type != type && ggml_is_quantized(type) && x->ne[2] == 1 && x->ne[3] == 1;
     }
 
-    // quantise_prepared does this thread's part of the activations, as quantise does, straight into the kernels' order. In
-    // that a block's rows are neighbours: threads that took rows in place of columns would write to the same lines of the cache.
+  private:
+    // quantise_prepared does this thread's part of the activations, as quantise does, straight into the kernels' order: groups
+    // of rows one after the other, in each of them a block's rows are neighbours. So a thread writes one stretch of memory,
+    // and reads as many as a group has rows.
     static void quantise_prepared(const ggml_compute_params * p, const uma_kernels * kernels, const ggml_tensor * op, ggml_type type) {
         const ggml_tensor *     x          = op->src[1];
         const ggml_from_float_t from_float = ggml_get_type_traits_cpu(type)->from_float;
         uma_job                 j          = {};
-        j.type = op->src[0]->type, j.n = x->ne[1], j.k = x->ne[0], j.rows = (char *) p->wdata;
-        constexpr int64_t VALUES = 256; // of which a thread rounds some in turn
+        j.type = op->src[0]->type, j.n = x->ne[1], j.k = x->ne[0], j.rows = prepared_rows(p);
+        constexpr int64_t VALUES = 256, GROUP = 8; // values that a thread rounds in turn; as many rows as the kernels' largest group
         const int64_t     parts = (j.k + VALUES - 1) / VALUES, all = parts * j.n, end = all * (p->ith + 1) / p->nth;
         alignas(64) char  rounded[VALUES * 2];
         for (int64_t b = all * p->ith / p->nth; b < end; b++) {
-            const int64_t r = b % j.n, from = b / j.n * VALUES, to = std::min(from + VALUES, j.k);
+            const int64_t first = b / (parts * GROUP) * GROUP, n = std::min(GROUP, j.n - first), at = b - first * parts;
+            const int64_t r = first + at % n, from = at / n * VALUES, to = std::min(from + VALUES, j.k);
             from_float((const float *) ((const char *) x->data + r * x->nb[1]) + from, rounded, to - from);
             kernels->prepare_part(j, r, from, to, rounded);
         }
@@ -372,6 +393,24 @@ class products : public ggml::cpu::tensor_traits {
     }
 };
 
+// spares reports whether a node leaves the prepared rows of x as they are, and x.
+bool spares(const ggml_tensor * op, const ggml_tensor * x, int threads) {
+    const char *from = (const char *) x->data, *to = (const char *) op->data;
+    if (to < from + ggml_nbytes(x) && from < to + ggml_nbytes(op)) {
+        return false;
+    }
+    switch (op->op) {
+    case GGML_OP_ROPE: // a row and a line of the cache for each thread
+        return (op->ne[0] + 16) * (int64_t) sizeof(float) * threads <= ASIDE;
+    case GGML_OP_ADD:
+    case GGML_OP_MUL:
+    case GGML_OP_RMS_NORM:
+        return op->src[0]->type == GGML_TYPE_F32; // no common memory
+    default:
+        return false;
+    }
+}
+
 // claims is the buffer type's context. No tensor lies in a buffer of the type.
 class claims : public ggml::cpu::extra_buffer_type {
   public:
@@ -384,6 +423,26 @@ class claims : public ggml::cpu::extra_buffer_type {
 };
 
 } // namespace
+
+void uma_matmul_graph(ggml_cgraph * graph, int threads) {
+    const uma_kernels * kernels = in_use.load(std::memory_order_relaxed);
+    const ggml_tensor * first   = nullptr; // the product whose rows are prepared
+    for (int i = 0; i < ggml_graph_n_nodes(graph); i++) {
+        ggml_tensor * op = ggml_graph_node(graph, i);
+        if (ggml_op_is_empty(op->op) || !(op->flags & GGML_TENSOR_FLAG_COMPUTE)) {
+            continue;
+        }
+        if (claimed(kernels, op) && products::together(op, (ggml_type) product_type(op->src[0]->type))) {
+            const bool follows     = first && first->src[1] == op->src[1] && first->src[0]->type == op->src[0]->type;
+            op->op_params[FOLLOWS] = follows;
+            if (!follows) {
+                first = op;
+            }
+        } else if (first && !spares(op, first->src[1], threads)) {
+            first = nullptr;
+        }
+    }
+}
 
 extern "C" bool uma_matmul_use(const char * name) {
     if (!strcmp(name, "ggml")) {

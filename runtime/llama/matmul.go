@@ -85,6 +85,11 @@ func (p product) rows(first, n int) product {
 	return product{c, n * p.m, p.m}
 }
 
+// again is p computed twice in one graph, with something between (enum uma_between): the second may follow the first.
+func (p product) again(between int) product {
+	return product{C.uma_product_again(p.c, uint32(between)), p.n, p.m}
+}
+
 func (p product) compute(threads int) { C.uma_product_compute(p.c, C.int(threads)) }
 
 // out is a view of compute's result: [n][m].

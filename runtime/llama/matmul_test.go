@@ -296,6 +296,44 @@ func TestUseKernels(t *testing.T) {
 	}
 }
 
+// TestProductsOfTheSameRows: a product whose rows one before it has prepared computes what it does alone, and one whose
+// rows have changed since, or were displaced by others, prepares them again.
+func TestProductsOfTheSameRows(t *testing.T) {
+	const m, k, betweens = 96, 512, 4
+	eachKernels(t, func(t *testing.T) {
+		for _, typ := range []int{3, 8, 12, 14} { // Q4_1, Q8_0, Q4_K, Q6_K
+			for _, n := range []int{1, 21} {
+				rng := rand.New(rand.NewPCG(uint64(typ), uint64(n)))
+				weights, x := normal(rng, m*k, 1), normal(rng, n*k, 1)
+				alone := newProduct(typ, m, n, k, weights, x)
+				for i := range x {
+					x[i] *= 2
+				}
+				changed := newProduct(typ, m, n, k, weights, x)
+				alone.compute(1)
+				changed.compute(1)
+				for between := range betweens {
+					want := alone.out()
+					if between >= 2 { // x was multiplied by two
+						want = changed.out()
+					}
+					for threads := 1; threads <= 2; threads++ {
+						again := alone.again(between)
+						again.compute(threads)
+						if !slices.Equal(again.out(), want) {
+							t.Errorf("type %d, %d rows, %d threads, between %d: not what it is alone",
+								typ, n, threads, between)
+						}
+						again.free()
+					}
+				}
+				changed.free()
+				alone.free()
+			}
+		}
+	})
+}
+
 // threadTime is the processor time of this thread.
 func threadTime(b *testing.B) time.Duration {
 	b.Helper()

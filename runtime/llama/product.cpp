@@ -65,6 +65,34 @@ extern "C" uma_product * uma_product_rows(const uma_product * p, int64_t first, 
     return some;
 }
 
+extern "C" uma_product * uma_product_again(const uma_product * p, enum uma_between between) {
+    ggml_tensor *  w = p->out->src[0], *from = p->out->src[1];
+    const int64_t  k = w->ne[0], m = w->ne[1], n = from->ne[1];
+    ggml_context * ctx = ggml_init({(size_t) (n * (2 * k + 4 * m) * 4 + (1 << 20)), nullptr, false});
+    if (!ctx) {
+        return nullptr;
+    }
+    ggml_tensor * x = ggml_new_tensor_2d(ctx, GGML_TYPE_F32, k, n);
+    memcpy(x->data, from->data, ggml_nbytes(x));
+    ggml_tensor * twice   = between == UMA_ANOTHER ? ggml_scale(ctx, x, 2) : nullptr;
+    ggml_tensor * step[4] = {twice, ggml_mul_mat(ctx, w, x)};
+    if (between == UMA_ROTATION) {
+        ggml_tensor * at = ggml_new_tensor_1d(ctx, GGML_TYPE_I32, n);
+        memset(at->data, 1, ggml_nbytes(at));
+        step[2] = ggml_rope(ctx, ggml_reshape_3d(ctx, step[1], m, 1, n), at, (int) m, 0);
+    } else if (between == UMA_TWICE) {
+        step[2] = ggml_add_inplace(ctx, x, x);
+    }
+    step[3]              = ggml_mul_mat(ctx, w, twice ? twice : x);
+    uma_product * second = new uma_product{ctx, step[3], ggml_new_graph(ctx), {}};
+    for (ggml_tensor * s : step) {
+        if (s) {
+            ggml_build_forward_expand(second->graph, s);
+        }
+    }
+    return second;
+}
+
 extern "C" void uma_product_compute(uma_product * p, int threads) {
     ggml_cplan plan = ggml_graph_plan(p->graph, threads, nullptr);
     p->work.resize(plan.work_size + 64);

@@ -51,6 +51,10 @@ uma_attention_width uma_attention_avx512(int width);
 uma_attention_width uma_attention_avx2(int width);
 uma_attention_width uma_attention_neon(int width);
 
+// uma_matmul_graph finds the products of a graph that multiply the same activations, which are then prepared once. It is called
+// whenever a graph is about to be computed.
+void uma_matmul_graph(struct ggml_cgraph * graph, int threads);
+
 extern "C" {
 #endif
 
