@@ -36,5 +36,5 @@ fits barrier '' c barrier.c || :
 fits images '' cpp '' images.cpp || :
 fits repacked '' cpp '' repack.cpp || :
 fits adapters '' cpp '' adapters.cpp || :
-fits heads '' cpp '' heads.cpp || :
+fits heads '' cpp '' heads.cpp fill.cpp || :
 fits probe '' cpp '' graphprobe.cpp || :

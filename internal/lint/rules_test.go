@@ -117,6 +117,8 @@ var rules = []rule{
 		"public: programs of others import it, so it brings neither the daemon nor the engine along"},
 	{"client/frames", []string{"ipc/wire", "ipc/wire/jsontext", "sampler", "sched/slo"},
 		"frames and events as bytes: who sends them where, its callers know"},
+	{"scripts/head/collect", []string{"model/template", "runtime", "runtime/llama"},
+		"a program that a script's user runs: an engine, and the chat template of its model"},
 	{"scripts/clients/go", nil, "programs of another module, which know the daemon by its HTTP APIs alone"},
 	{"examples/go", []string{"client", "client/gollama", "ipc/wire"}, "what a program of another module can import"},
 	{"mcp", []string{"client", "daemon/toolbox/setup", "internal/cli/buildinfo", "internal/host/sandbox",

@@ -221,3 +221,9 @@ func (e *engine) warmUpEncoder(t runtime.Token) error {
 	e.rows = 0
 	return nil
 }
+
+// GraphsReused implements runtime.GraphReuser.
+func (e *engine) GraphsReused() uint64 {
+	e.closed.AssertOpen()
+	return uint64(C.llama_perf_context(e.ctx).n_reused)
+}
