@@ -106,25 +106,35 @@ func (g *Greedy) count() {
 
 // Run compares the answers to each prompt, a row of token ids: all of llama-server's, then uma-serve's.
 func (c *Compare) Run(ctx context.Context, prompts [][]int32) (*Greedy, error) {
+	theirs, err := c.answers(ctx, prompts)
+	if err != nil {
+		return nil, err
+	}
+	return c.with(ctx, prompts, theirs)
+}
+
+// answers returns llama-server's.
+func (c *Compare) answers(ctx context.Context, prompts [][]int32) ([]*Completion, error) {
+	out := make([]*Completion, len(prompts))
+	return out, each(ctx, len(prompts), c.Concurrency, func(ctx context.Context, i int) (err error) {
+		if out[i], err = c.Theirs.Complete(ctx, prompts[i], c.Tokens, c.adapters(i)...); err != nil {
+			return fmt.Errorf("prompt %d: %w", i, err)
+		}
+		return nil
+	})
+}
+
+// with is Run with llama-server's answers.
+func (c *Compare) with(ctx context.Context, prompts [][]int32, answers []*Completion) (*Greedy, error) {
 	type result struct {
-		theirs   *Completion
 		partings []Parting
 		deltas   []float64
 		tokens   int
 	}
 	results := make([]result, len(prompts))
-	err := each(ctx, len(prompts), c.Concurrency, func(ctx context.Context, i int) (err error) {
-		if results[i].theirs, err = c.Theirs.Complete(ctx, prompts[i], c.Tokens, c.adapters(i)...); err != nil {
-			return fmt.Errorf("prompt %d: %w", i, err)
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	err = each(ctx, len(prompts), c.Concurrency, func(ctx context.Context, i int) error {
+	err := each(ctx, len(prompts), c.Concurrency, func(ctx context.Context, i int) error {
 		r := &results[i]
-		theirs := r.theirs
+		theirs := answers[i]
 		for at := 0; at < len(theirs.Probs) || at == 0; {
 			ours, err := c.Ours.Complete(ctx, slices.Concat(prompts[i], ids(theirs.Probs[:at])), c.Tokens-at,
 				c.adapters(i)...)
@@ -274,13 +284,17 @@ func (c *Compare) Check(ctx context.Context, texts []string, chat bool) (check C
 		return nil
 	})
 	var g *Greedy
+	var theirs []*Completion
 	if err == nil {
-		g, err = c.Run(ctx, prompts)
+		theirs, err = c.answers(ctx, prompts)
+	}
+	if err == nil {
+		g, err = c.with(ctx, prompts, theirs)
 	}
 	if err == nil && c.Control != nil {
-		with := *c
-		with.Ours = c.Control
-		g.Control, err = with.Run(ctx, prompts)
+		control := *c
+		control.Ours = c.Control
+		g.Control, err = control.with(ctx, prompts, theirs)
 	}
 	if err != nil {
 		check.Fail("%v", err)
