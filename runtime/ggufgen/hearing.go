@@ -10,7 +10,7 @@ import (
 const (
 	melBins     = 80
 	melFrames   = 3000 // of half a minute; the encoder makes a row of two
-	stackedRows = 8
+	stackedRows = 4
 )
 
 func (p Projector) soundPairs() []gguffile.KV {

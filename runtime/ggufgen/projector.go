@@ -32,7 +32,7 @@ const (
 	Gemma3Vision ProjectorKind = "gemma3"
 	// Llava has a row for each patch.
 	Llava ProjectorKind = "mlp"
-	// Ultravox reads sounds, with Whisper's encoder: half a minute in 188 rows. It has no markers around them.
+	// Ultravox reads sounds, with Whisper's encoder: half a minute in 375 rows. It has no markers around them.
 	Ultravox ProjectorKind = "ultravox"
 )
 

@@ -275,7 +275,7 @@ func TestSounds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(short.Parts) != 1 || short.Parts[0].N != 188 || len(long.Parts) != 2 || short.Parts[0].Together {
+	if len(short.Parts) != 1 || short.Parts[0].N != 375 || len(long.Parts) != 2 || short.Parts[0].Together {
 		t.Errorf("%d parts, %d rows; %d parts", len(short.Parts), short.Parts[0].N, len(long.Parts))
 	}
 	again, err := viewer.View(heard(ggufgen.Chirp(3)), 0, always)
