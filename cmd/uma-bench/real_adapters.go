@@ -19,8 +19,8 @@ const (
 	adapterTokens  = 128 // of an answer that is compared
 	adapterRate    = 64  // of one whose speed is measured
 	adapterRounds  = 1
-	// nearTieF32 is the largest gap of a near tie, in nats, where neither weights nor activations are rounded to 8 bits.
-	// The KV cache has 16.
+	// nearTieF32 is the largest gap of a near tie, in nats, where neither weights nor activations are rounded to 8
+	// bits. The KV cache has 16.
 	nearTieF32 = 0.02
 	// adapterScale makes other answers of a published model's, and sentences still.
 	adapterScale = 0.15

@@ -69,7 +69,8 @@ mirror; HTTPS_PROXY; UMA_OFFLINE or HF_HUB_OFFLINE refuses every pull.`,
 	}
 	open = modelsDir(cmd)
 	cmd.Flags().BoolVar(&offline, "offline", false, "refuse to use the network")
-	cmd.Flags().BoolVar(&textAlone, "no-mmproj", false, "leave out the projector, with which the model reads images or sounds")
+	cmd.Flags().BoolVar(&textAlone, "no-mmproj", false,
+		"leave out the projector, with which the model reads images or sounds")
 	cmd.Flags().IntVar(&connections, "connections", connections, fmt.Sprintf("parallel connections, 1 to %d",
 		pull.MaxConnections))
 	cmd.Flags().StringSliceVar(&hosts, "allow-host", nil,
