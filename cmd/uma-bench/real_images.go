@@ -14,13 +14,13 @@ import (
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
 
-// imageProjectors are random ones, by name: one that is encoded in no time, in 17 parts, and one of the size of a
-// small CLIP, whose 1,024 patches take seconds on two cores.
+// imageProjectors are random ones, by name: one that is encoded in no time, so that decoding and resizing the image is
+// all, and one of the size of a small CLIP, whose 1,024 patches take seconds on two cores.
 var imageProjectors = []struct {
 	name string
 	ggufgen.Projector
 }{
-	{"small projector", ggufgen.Projector{Kind: ggufgen.Idefics3}},
+	{"small projector", ggufgen.Projector{Kind: ggufgen.Llava}},
 	{"12 layers of 768", ggufgen.Projector{Kind: ggufgen.Llava, Image: 256, Layers: 12, Hidden: 768, FFN: 3072}},
 }
 

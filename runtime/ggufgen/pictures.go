@@ -33,7 +33,7 @@ func WriteVision(dir string, width int) error {
 			return err
 		}
 	}
-	for i, seconds := range []int{3, 40} { // one part, and two
+	for i, seconds := range []int{8, 40} { // one part, and two
 		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("sound%d.wav", i+1)), Chirp(seconds), 0o644); err != nil {
 			return err
 		}

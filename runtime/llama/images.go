@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"os"
 	goruntime "runtime"
+	"slices"
 	"time"
 	"unsafe"
 
@@ -239,7 +240,12 @@ func (im *images) view(parts *C.struct_mtmd_input_chunks, hash [32]byte, caps ru
 		case n == 0:
 			continue
 		case facts.text != nil:
-			v.Tokens = append(v.Tokens, unsafe.Slice((*runtime.Token)(unsafe.Pointer(facts.text)), n)...)
+			around := unsafe.Slice((*runtime.Token)(unsafe.Pointer(facts.text)), n)
+			if slices.Contains(around, runtime.NoToken) {
+				return nil, errors.New("the projector's family puts tokens around it that this model's " +
+					"vocabulary lacks: is the projector this model's?")
+			}
+			v.Tokens = append(v.Tokens, around...)
 			continue
 		case int(facts.positions) != n:
 			return nil, fmt.Errorf("its %d rows have %d positions, which this model's memory cannot "+

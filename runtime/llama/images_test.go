@@ -225,7 +225,22 @@ func TestImagesThatDoNotFit(t *testing.T) {
 		!strings.Contains(err.Error(), "96") {
 		t.Errorf("a projector of another width: %v", err)
 	}
-	e, err := openSeeing(t, ggufgen.Gemma3Vision, ggufgen.TinyVision().Embedding)
+	file := filepath.Join(t.TempDir(), "mmproj.gguf")
+	p := ggufgen.Projector{Kind: ggufgen.Idefics3, Width: ggufgen.Tiny().Embedding}
+	if err := ggufgen.WriteProjector(file, p); err != nil {
+		t.Fatal(err)
+	}
+	e, err := llama.Open(runtime.Options{ModelPath: ggufgen.Cached(t, ggufgen.Tiny()), ContextTokens: 2048,
+		Sequences: 4, Threads: 1, Projector: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	if _, err := e.(runtime.Viewer).View(waves(300, 200, 0), 0, always); err == nil || !strings.Contains(err.Error(),
+		"vocabulary lacks") {
+		t.Errorf("markers that are no tokens: %v", err)
+	}
+	e, err = openSeeing(t, ggufgen.Gemma3Vision, ggufgen.TinyVision().Embedding)
 	if err != nil {
 		t.Fatal(err)
 	}
