@@ -36,7 +36,7 @@
           pname = "uma-serve";
           version = self.shortRev or "dev";
           src = self;
-          vendorHash = "sha256-uLeovqaBLtVoK7jwR4UkUKLE7hgBh33rrm9S009poFM=";
+          vendorHash = "sha256-z6PvX3J2AQXztEealAkSgGcCB2GF2BkBvDXsLfKvxh8=";
           nativeBuildInputs = tools pkgs;
           dontUseCmakeConfigure = true;
           postPatch = "patchShebangs scripts";

@@ -75,7 +75,6 @@ var (
 	}
 	userParts = []string{
 		`{"type":"image_url","image_url":{"url":"data:image/png;base64,AA=="}}`,
-		`{"type":"input_audio","input_audio":{"data":"AA==","format":"wav"}}`,
 		`{"type":"file","file":{"file_id":"f"}}`,
 		`{"type":"video_url","video_url":{"url":"x"}}`,
 		`{"type":"part_of_2027","data":{"a":[1]}}`,

@@ -2,11 +2,11 @@ package metrics
 
 import "sync/atomic"
 
-// Images counts what a reader of images has done.
+// Images counts what a reader of images and sounds has done.
 type Images struct {
-	Encoded, Cached uint64
-	Seconds         float64
-	CacheBytes      int64
+	Encoded, Heard, Cached uint64
+	Seconds                float64
+	CacheBytes             int64
 }
 
 // bound has sources of counts.
@@ -25,14 +25,24 @@ func (m *Metrics) imagesNow() Images {
 	return Images{}
 }
 
-// declareImages declares the metrics of images, which are 0 for a model that reads none.
+// declareImages declares the metrics of images and sounds, 0 for a model that reads neither.
 func (m *Metrics) declareImages(scrape string) {
-	m.total("images_encoded_total", "uma_images_encoded_total", "parts", "Parts of images (a tile, or the whole "+
-		"image) that the projector has encoded", scrape, func() float64 { return float64(m.imagesNow().Encoded) })
-	m.total("image_cache_hits_total", "uma_image_cache_hits_total", "images", "Images whose embeddings were at hand",
-		scrape, func() float64 { return float64(m.imagesNow().Cached) })
-	m.total("image_encode_ms_total", "uma_image_encode_seconds_total", "ms", "Time in which images were encoded, "+
-		"beside the steps", scrape, func() float64 { return float64(int64(m.imagesNow().Seconds * 1000)) }).scale = 1e-3
-	m.value("image_cache_bytes", "uma_image_cache_bytes", "bytes", "Embeddings of images that are kept", scrape,
-		func() float64 { return float64(m.imagesNow().CacheBytes) }).whole = true
+	count := func(name, unit, help string, of func(*Images) uint64) {
+		m.total(name, "uma_"+name, unit, help, scrape, func() float64 {
+			now := m.imagesNow()
+			return float64(of(&now))
+		})
+	}
+	count("images_encoded_total", "parts", "Parts of images (a tile, or the whole image) that the projector "+
+		"has encoded",
+		func(i *Images) uint64 { return i.Encoded })
+	count("sounds_encoded_total", "parts", "Parts of sounds (half a minute, or what the model takes at once) that the "+
+		"projector has encoded", func(i *Images) uint64 { return i.Heard })
+	count("image_cache_hits_total", "images", "Images and sounds whose embeddings were at hand",
+		func(i *Images) uint64 { return i.Cached })
+	m.total("image_encode_ms_total", "uma_image_encode_seconds_total", "ms", "Time in which images and sounds were "+
+		"decoded and encoded, beside the steps", scrape,
+		func() float64 { return float64(int64(m.imagesNow().Seconds * 1000)) }).scale = 1e-3
+	m.value("image_cache_bytes", "uma_image_cache_bytes", "bytes", "Embeddings of images and sounds that are kept",
+		scrape, func() float64 { return float64(m.imagesNow().CacheBytes) }).whole = true
 }

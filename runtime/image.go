@@ -9,12 +9,23 @@ import (
 type Picture struct {
 	Width, Height int
 	RGB           []byte
-	// Hash names the content: of two pictures with equal hashes the engine computes one.
-	Hash [32]byte
 }
 
-// View stands for a picture in a prompt: tokens of text, which the model's family puts around its images, and
-// rows of embeddings. Each row has a token too, an id below NoToken that is made from the picture's hash, so that
+// Sound is a decoded recording: samples of one channel, -1 … 1.
+type Sound struct {
+	Samples []float32
+}
+
+// Medium is a picture or a sound whose bytes may have to be decoded, which takes up to seconds. One of its functions is
+// nil.
+type Medium struct {
+	Hash    [32]byte // names the bytes: of two media with equal hashes the engine computes one
+	Picture func() (*Picture, error)
+	Sound   func(rate int) (*Sound, error) // at that rate, in samples a second
+}
+
+// View stands for a picture or a sound in a prompt: tokens of text, which the model's family puts around its images,
+// and rows of embeddings. Each row has a token too, an id below NoToken that is made from the content's hash, so that
 // equal prompts have equal tokens. Only a Viewer makes such ids.
 //
 // Invariant: Tokens[i] < NoToken exactly if i lies in one of Parts.
@@ -23,10 +34,13 @@ type View struct {
 	Parts  []ViewPart // ascending
 }
 
-// ViewPart is a run of rows of a View: the whole picture or a tile of it. It is immutable.
+// ViewPart is a run of rows of a View: the whole picture or a tile of it, or up to half a minute of a sound. It is
+// immutable.
 type ViewPart struct {
 	At, N int
 	Rows  []float32 // N embeddings, one behind the other
+	// Together: the rows see each other, so that one Decode has them all.
+	Together bool
 }
 
 // Row returns the embedding of row i of the part.
@@ -62,35 +76,53 @@ func WholeImages(tokens []Token, most int) int {
 	return 0
 }
 
-// Images are immutable facts about the images that an engine reads.
+// Images are immutable facts about the images and sounds that an engine reads.
 type Images struct {
 	Projector string `json:"projector"` // path of the file
-	// Together: the rows of a part see each other, so that one Decode has them all.
+	Sees      bool   `json:"sees"`      // it reads images
+	// Together: the rows of a part of an image see each other (ViewPart.Together).
 	Together bool `json:"together"`
+	// SampleRate is that of the sounds that it reads, in samples a second; 0: it reads none.
+	SampleRate int `json:"sample_rate,omitempty"`
 	// Bytes is the memory of the projector's weights, as the size of the file.
 	Bytes int64 `json:"bytes"`
 }
 
+// See reports whether images are read; im may be nil.
+func (im *Images) See() bool { return im != nil && im.Sees }
+
+// Hear reports whether sounds are read; im may be nil.
+func (im *Images) Hear() bool { return im != nil && im.SampleRate > 0 }
+
+// Reads reports whether sounds, or images, are read; im may be nil.
+func (im *Images) Reads(sound bool) bool {
+	if sound {
+		return im.Hear()
+	}
+	return im.See()
+}
+
 // ImageCounts counts the work of a Viewer since it was opened.
 type ImageCounts struct {
-	Encoded   uint64 // parts that were encoded
-	Cached    uint64 // pictures whose view was at hand
+	Encoded   uint64 // parts of pictures that were encoded
+	Heard     uint64 // parts of sounds that were encoded
+	Cached    uint64 // pictures and sounds whose view was at hand
 	Seconds   float64
 	CacheSize int64 // bytes of the embeddings that are kept
 }
 
-// Viewer is an optional interface of an Engine whose model has a projector: it reads images.
+// Viewer is an optional interface of an Engine whose model has a projector: it reads images, sounds or both.
 type Viewer interface {
-	// Images returns the facts; nil: the model reads none.
+	// Images returns the facts; nil: the model reads neither.
 	Images() *Images
-	// View returns what stands for p. It encodes p unless it has done so lately for the same namespace, which may take
-	// seconds; it is safe from any goroutine, and pictures are encoded one at a time, at a low priority. goOn is asked
-	// between two parts; after false the error is ErrAborted. Other errors say what is wrong with the picture or with
-	// the model.
-	View(p *Picture, ns uint64, goOn func() bool) (*View, error)
-	// Encoding reports whether a picture is being encoded. It is safe from any goroutine.
+	// View returns what stands for m. It decodes and encodes m unless it has done so lately for the same namespace,
+	// which may take seconds; it is safe from any goroutine, and media are encoded one at a time, at a low priority.
+	// goOn is asked between two parts; after false the error is ErrAborted. Other errors are those of m, or say what is
+	// wrong with it or with the model.
+	View(m *Medium, ns uint64, goOn func() bool) (*View, error)
+	// Encoding reports whether a picture or a sound is being decoded or encoded. It is safe from any goroutine.
 	Encoding() bool
-	// WaitEncoded returns when no picture is being encoded any more, at the latest after d.
+	// WaitEncoded returns when Encoding reports false, at the latest after d.
 	WaitEncoded(d time.Duration)
 	// ImageCounts is safe from any goroutine.
 	ImageCounts() ImageCounts

@@ -33,7 +33,7 @@ for name in ${MODELS:-$(scripts/models-fetch.sh)}; do
 		;;
 	esac
 	case $name in
-	smollm2-135m) options=(--checks greedy,perplexity,prefix,schemas,storm) ;;
+	smollm2-135m) options=(--checks greedy,perplexity,prefix,schemas,storm,adapters,images) ;;
 	gemma-3-270m) options=(--checks greedy,perplexity,prefix,storm --base) ;;
 	*) options=(--checks greedy,perplexity,prefix,tools,schemas,storm,eat) ;;
 	esac

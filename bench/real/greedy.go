@@ -21,6 +21,8 @@ type Compare struct {
 	// Truth starts a server that computes the weights in F32, or is nil. It is called where a parting is no near tie;
 	// the second result stops the server.
 	Truth func(context.Context) (*Server, func(), error)
+	// Adapters are the adapters of each prompt; nil: none has any.
+	Adapters [][]Adapter
 }
 
 // Parting is a place where the servers' greedy tokens differ.
@@ -102,8 +104,28 @@ func (g *Greedy) count() {
 	g.Near, g.Explained, g.Different, g.Equal = of[near], of[explained], of[different], g.Prompts-len(worst)
 }
 
-// Run compares the answers to each prompt, a row of token ids.
+// Run compares the answers to each prompt, a row of token ids: all of llama-server's, then uma-serve's.
 func (c *Compare) Run(ctx context.Context, prompts [][]int32) (*Greedy, error) {
+	theirs, err := c.answers(ctx, prompts)
+	if err != nil {
+		return nil, err
+	}
+	return c.with(ctx, prompts, theirs)
+}
+
+// answers returns llama-server's.
+func (c *Compare) answers(ctx context.Context, prompts [][]int32) ([]*Completion, error) {
+	out := make([]*Completion, len(prompts))
+	return out, each(ctx, len(prompts), c.Concurrency, func(ctx context.Context, i int) (err error) {
+		if out[i], err = c.Theirs.Complete(ctx, prompts[i], c.Tokens, c.adapters(i)...); err != nil {
+			return fmt.Errorf("prompt %d: %w", i, err)
+		}
+		return nil
+	})
+}
+
+// with is Run with llama-server's answers.
+func (c *Compare) with(ctx context.Context, prompts [][]int32, answers []*Completion) (*Greedy, error) {
 	type result struct {
 		partings []Parting
 		deltas   []float64
@@ -112,12 +134,10 @@ func (c *Compare) Run(ctx context.Context, prompts [][]int32) (*Greedy, error) {
 	results := make([]result, len(prompts))
 	err := each(ctx, len(prompts), c.Concurrency, func(ctx context.Context, i int) error {
 		r := &results[i]
-		theirs, err := c.Theirs.Complete(ctx, prompts[i], c.Tokens)
-		if err != nil {
-			return fmt.Errorf("prompt %d: %w", i, err)
-		}
+		theirs := answers[i]
 		for at := 0; at < len(theirs.Probs) || at == 0; {
-			ours, err := c.Ours.Complete(ctx, slices.Concat(prompts[i], ids(theirs.Probs[:at])), c.Tokens-at)
+			ours, err := c.Ours.Complete(ctx, slices.Concat(prompts[i], ids(theirs.Probs[:at])), c.Tokens-at,
+				c.adapters(i)...)
 			if err != nil {
 				return fmt.Errorf("prompt %d: %w", i, err)
 			}
@@ -152,6 +172,13 @@ func (c *Compare) Run(ctx context.Context, prompts [][]int32) (*Greedy, error) {
 		out.P99Delta, out.MaxDelta = deltas[len(deltas)*99/100], deltas[len(deltas)-1]
 	}
 	return out, nil
+}
+
+func (c *Compare) adapters(i int) []Adapter {
+	if c.Adapters == nil {
+		return nil
+	}
+	return c.Adapters[i]
 }
 
 // compare reads ours beside theirs from their token at on. It returns the number of equal tokens and the parting behind
@@ -257,13 +284,17 @@ func (c *Compare) Check(ctx context.Context, texts []string, chat bool) (check C
 		return nil
 	})
 	var g *Greedy
+	var theirs []*Completion
 	if err == nil {
-		g, err = c.Run(ctx, prompts)
+		theirs, err = c.answers(ctx, prompts)
+	}
+	if err == nil {
+		g, err = c.with(ctx, prompts, theirs)
 	}
 	if err == nil && c.Control != nil {
-		with := *c
-		with.Ours = c.Control
-		g.Control, err = with.Run(ctx, prompts)
+		control := *c
+		control.Ours = c.Control
+		g.Control, err = control.with(ctx, prompts, theirs)
 	}
 	if err != nil {
 		check.Fail("%v", err)

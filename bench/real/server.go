@@ -25,8 +25,8 @@ type Server struct {
 	http   *http.Client
 }
 
-// post sends body as JSON to path and reads the answer into out.
-func (s *Server) post(ctx context.Context, path string, body, out any) error {
+// connect makes the client.
+func (s *Server) connect() {
 	s.once.Do(func() {
 		// llama-server ends a connection after a number of requests, sometimes with one on its way.
 		s.http = &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
@@ -34,6 +34,11 @@ func (s *Server) post(ctx context.Context, path string, body, out any) error {
 				return new(net.Dialer).DialContext(ctx, "unix", s.Socket)
 			}}}
 	})
+}
+
+// post sends body as JSON to path and reads the answer into out.
+func (s *Server) post(ctx context.Context, path string, body, out any) error {
+	s.connect()
 	b, err := json.Marshal(body)
 	if err != nil {
 		return err
@@ -111,11 +116,21 @@ type Completion struct {
 // topTokens is the number of alternatives that are requested for each token: a near tie has both tokens among them.
 const topTokens = 10
 
-// Complete continues prompt greedily by at most n tokens.
-func (s *Server) Complete(ctx context.Context, prompt []int32, n int) (*Completion, error) {
+// Adapter is a LoRA adapter of a request: its place among the server's, and the factor of its weights.
+type Adapter struct {
+	ID    int     `json:"id"`
+	Scale float64 `json:"scale"`
+}
+
+// Complete continues prompt greedily by at most n tokens. The server's adapters do not apply but for those named.
+func (s *Server) Complete(ctx context.Context, prompt []int32, n int, adapters ...Adapter) (*Completion, error) {
 	var c Completion
-	err := s.post(ctx, "/completion", map[string]any{"prompt": prompt, "n_predict": n, "temperature": 0,
-		"n_probs": topTokens, "cache_prompt": true, "return_tokens": true}, &c)
+	body := map[string]any{"prompt": prompt, "n_predict": n, "temperature": 0, "n_probs": topTokens,
+		"cache_prompt": true, "return_tokens": true}
+	if adapters != nil {
+		body["lora"] = adapters
+	}
+	err := s.post(ctx, "/completion", body, &c)
 	c.align()
 	return &c, err
 }

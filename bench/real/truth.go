@@ -121,32 +121,37 @@ func (p *Parting) String() string {
 	return text
 }
 
-// StartTruth starts a llama-server with the weights of model in F32, computed without flash attention and with an F32
-// cache. quantize is llama-quantize, which writes the copy into a temporary folder: four bytes a parameter. The caller
-// calls stop.
+// CopyF32 writes the weights of model in F32 into a temporary folder: four bytes a parameter. quantize is
+// llama-quantize. The caller calls remove.
+func CopyF32(ctx context.Context, quantize, model string) (path string, remove func() error, err error) {
+	dir, err := os.MkdirTemp("", "uma-f32")
+	if err != nil {
+		return "", nil, err
+	}
+	path = filepath.Join(dir, "f32.gguf")
+	out, err := exec.CommandContext(ctx, quantize, "--allow-requantize", model, path, "F32").CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("the weights in F32: %s: %w\n%s", quantize, err, out[max(0, len(out)-2000):])
+		return "", nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return path, func() error { return os.RemoveAll(dir) }, nil
+}
+
+// StartTruth starts a llama-server with the weights of model in F32 (CopyF32), computed without flash attention and
+// with an F32 cache. The caller calls stop.
 func StartTruth(ctx context.Context, server, quantize, model string, threads int) (s *Server, stop func(), err error) {
-	dir, err := os.MkdirTemp("", "uma-truth")
+	path, remove, err := CopyF32(ctx, quantize, model)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(fmt.Errorf("the weights in F32: %w", err), os.RemoveAll(dir))
-		}
-	}()
-	copied := filepath.Join(dir, "f32.gguf")
-	out, err := exec.CommandContext(ctx, quantize, "--allow-requantize", model, copied, "F32").CombinedOutput()
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w\n%s", quantize, err, out[max(0, len(out)-2000):])
-	}
-	p, err := StartLlamaServer(ctx, server, copied, slices.Concat([]string{"-c", "16384", "--parallel", "1",
+	p, err := StartLlamaServer(ctx, server, path, slices.Concat([]string{"-c", "16384", "--parallel", "1",
 		"--flash-attn", "off", "--cache-type-k", "f32", "--cache-type-v", "f32"}, threadArgs(threads))...)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, errors.Join(err, remove())
 	}
 	return p.Server, func() {
 		p.Stop()
-		os.RemoveAll(dir)
+		remove()
 	}, nil
 }
 

@@ -275,7 +275,7 @@ func appendFormat(dst []byte, f *wire.Format) []byte {
 	return dst
 }
 
-// appendParts appends m's content as an array of parts, texts and images.
+// appendParts appends m's content as an array of parts, texts, images and sounds.
 func appendParts(dst []byte, m *wire.Message) []byte {
 	text := func(t string) {
 		if t != "" {
@@ -287,11 +287,15 @@ func appendParts(dst []byte, m *wire.Message) []byte {
 	for _, im := range m.Images {
 		before, after, _ := strings.Cut(rest, wire.ImageMark)
 		text(before)
-		dst = append(jsontext.AppendHead(dst, `{"type":"image_url","image_url":{"url":`, im.Data), `}},`...)
+		head := `{"type":"image_url","image_url":{"url":`
+		if im.Sound() {
+			head = `{"type":"input_audio","input_audio":{"data":`
+		}
+		dst = append(jsontext.AppendHead(dst, head, im.Data), `}},`...)
 		rest = after
 	}
 	text(rest)
-	dst[len(dst)-1] = ']' // in the place of the last comma: there is an image at least
+	dst[len(dst)-1] = ']' // in the place of the last comma: there is an image or a sound at least
 	return dst
 }
 

@@ -25,7 +25,10 @@ import (
 )
 
 // realChecks are the checks of `real`, in their order.
-var realChecks = []string{"greedy", "perplexity", "prefix", "tools", "schemas", "storm", "eat"}
+var realChecks = []string{"greedy", "perplexity", "prefix", "tools", "schemas", "storm", "eat", "adapters", "images"}
+
+// defaultChecks are those of them that every published model can have.
+var defaultChecks = realChecks[:6]
 
 const (
 	nearTie       = 0.5   // greedy: the largest gap of a near tie, in nats
@@ -67,6 +70,11 @@ tools       50 questions with a call required: each call is valid
 schemas     100 JSON schemas: each answer is valid
 storm       chats while long prompts are computed: inter-token times stay under --target
 eat         sums with an opened thought, ended by EAT and by a plain cap: the curve, whatever it shows
+adapters    two random LoRA adapters of a Llama model: 16 streams at once that have the one, the other and none in
+            turn, equal tokens as in greedy, with the model's weights and the same in F32; the tokens a second of
+            streams without an adapter, with one, and of both kinds and none at once
+images      an image of 4,096 × 4,096 pixels for two random projectors, one of 12 layers: the inter-token times of four
+            streams beside it stay under --target, and it is encoded once
 
 It ends with 1 if a check failed. make real runs it on the models of models.lock.`,
 		Args: cobra.NoArgs,
@@ -112,7 +120,7 @@ It ends with 1 if a check failed. make real runs it on the models of models.lock
 	f.StringVar(&o.llamaPPL, "llama-perplexity", "llama-perplexity", "llama.cpp's program, for perplexity")
 	f.StringVar(&o.llamaQuantize, "llama-quantize", "llama-quantize",
 		"llama.cpp's program, for greedy: it writes the weights in F32 where an answer differs")
-	f.StringSliceVar(&o.checks, "checks", realChecks[:len(realChecks)-1], "what to check")
+	f.StringSliceVar(&o.checks, "checks", defaultChecks, "what to check")
 	f.BoolVar(&o.base, "base", false, "a base model: prompts are plain texts, not chats")
 	f.BoolVar(&o.forks, "forks", true,
 		"a prefix that ends in the middle must be used again; false for windows and states")
@@ -121,7 +129,7 @@ It ends with 1 if a check failed. make real runs it on the models of models.lock
 	f.StringVar(&o.text, "text", "", "perplexity: the text, a `FILE`; \"\": one of this program")
 	f.IntVar(&o.chunks, "chunks", 8, "perplexity: number of chunks")
 	f.DurationVar(&o.storm, "storm", 15*time.Second, "storm: time that the chats run with the prompts")
-	f.Float64Var(&o.target, "target", 100, "storm: target of inter-token times, in `ms`")
+	f.Float64Var(&o.target, "target", 100, "storm, images: target of inter-token times, in `ms`")
 	f.IntVarP(&o.concurrency, "concurrency", "n", 4, "answers in flight")
 	f.IntVarP(&o.threads, "threads", "t", 0,
 		"compute threads of each server; 0 = uma-serve's default, fewer where three servers compute at the same time")
@@ -160,6 +168,15 @@ func (o *realOptions) run(ctx context.Context) (*real.Report, error) {
 	}
 	if err == nil && wants("eat") {
 		add(o.eatCheck(ctx))
+	}
+	if err == nil && wants("adapters") {
+		err = o.adapterChecks(ctx, r, add)
+	}
+	if err == nil && wants("images") {
+		var c real.Check
+		if c, err = o.imageCheck(ctx); err == nil {
+			add(c)
+		}
 	}
 	if err == nil {
 		err = context.Cause(ctx)

@@ -54,7 +54,7 @@ shows more of the file itself.`,
 		free := hostmem.Read().Available
 		e := c.Entry(m, store.Terms{TypeK: "f16", TypeV: "f16", Free: free})
 		if e == nil {
-			return fmt.Errorf("%s is not a model: it reads images for one", m.Path())
+			return fmt.Errorf("%s is not a model: it reads images or sounds for one", m.Path())
 		}
 		shown := shownModel{Entry: *e}
 		if shown.Details, err = m.Details(); err != nil {

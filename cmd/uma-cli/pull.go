@@ -37,7 +37,7 @@ registry.
   qwen3:8b, OWNER/NAME:TAG            ollama's registry
   HOST/OWNER/NAME:TAG                 another OCI registry
 
-The projector (mmproj) of a model that reads images is pulled too, and stored beside it.
+The projector (mmproj) of a model that reads images or sounds is pulled too, and stored beside it.
 
 Files are downloaded over parallel connections and verified by SHA-256 on the way. To resume an interrupted pull, run
 the same command again. A second pull of the same file waits for the first and shows its progress. A file gets its final
@@ -69,7 +69,8 @@ mirror; HTTPS_PROXY; UMA_OFFLINE or HF_HUB_OFFLINE refuses every pull.`,
 	}
 	open = modelsDir(cmd)
 	cmd.Flags().BoolVar(&offline, "offline", false, "refuse to use the network")
-	cmd.Flags().BoolVar(&textAlone, "no-mmproj", false, "leave out the projector, with which the model reads images")
+	cmd.Flags().BoolVar(&textAlone, "no-mmproj", false,
+		"leave out the projector, with which the model reads images or sounds")
 	cmd.Flags().IntVar(&connections, "connections", connections, fmt.Sprintf("parallel connections, 1 to %d",
 		pull.MaxConnections))
 	cmd.Flags().StringSliceVar(&hosts, "allow-host", nil,

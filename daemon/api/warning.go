@@ -10,12 +10,12 @@ import (
 )
 
 // Warn adds a Warning header (RFC 7234, 299: a miscellaneous persistent warning) to an answer for each note of what was
-// left out of its request, images among it where the model reads none. It is called before the answer begins.
+// left out of its request, images and sounds among it where the model reads none. It comes before the answer.
 func (s *Server) Warn(w http.ResponseWriter, r *wire.Request) {
 	notes := slices.Clone(r.Notes)
-	if f := s.Facts(); f != nil && f.Model.Images == nil {
+	if f := s.Facts(); f != nil {
 		for _, m := range r.Messages { // a copy: preparation leaves them out
-			m.LeaveOutImages(&notes)
+			m.LeaveOut(f.Model.Images.Reads, &notes)
 		}
 	}
 	for _, n := range notes {

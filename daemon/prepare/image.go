@@ -2,6 +2,7 @@ package prepare
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"strconv"
@@ -9,12 +10,13 @@ import (
 
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/model/picture"
+	"github.com/uma-serve/uma-serve/model/sound"
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// Images of a conversation. Each stands in its message as wire.ImageMark. For the template it becomes a placeholder,
-// which carries its number; when the rendered text is tokenized, the tokens of its view take the placeholder's place,
-// as libmtmd puts them where llama-server has its media marker.
+// Images and sounds of a conversation. Each stands in its message as wire.ImageMark. For the template it becomes a
+// placeholder, which carries its number; when the rendered text is tokenized, the tokens of its view take the
+// placeholder's place, as libmtmd puts them where llama-server has its media marker.
 
 func init() { wire.SeedImages(rand.Text()) }
 
@@ -26,7 +28,7 @@ func (m *Model) Images() *runtime.Images {
 	return m.viewer.Images()
 }
 
-// hasImages reports whether a conversation has images.
+// hasImages reports whether a conversation has images or sounds.
 func hasImages(w *wire.Request) bool {
 	for i := range w.Messages {
 		if len(w.Messages[i].Images) > 0 {
@@ -36,30 +38,32 @@ func hasImages(w *wire.Request) bool {
 	return false
 }
 
-// LookAt reports whether View is due before w is prepared. Images for a model that sees none are replaced by texts that
-// say so: a client sends its history again with every request, also to another model.
+// LookAt reports whether View is due before w is prepared. Images and sounds for a model that reads none are replaced
+// by texts that say so: a client sends its history again with every request, also to another model. A sound in the
+// newest message of the user stays, and View refuses it.
 func (m *Model) LookAt(w *wire.Request) bool {
 	if !hasImages(w) {
 		return false
 	}
-	if m.viewer != nil {
-		return true
-	}
+	facts := m.Images()
+	newest, unheard := wire.Unheard(w.Messages)
 	for i := range w.Messages {
-		w.Messages[i].LeaveOutImages(&w.Notes)
+		w.Messages[i].LeaveOut(func(sound bool) bool {
+			return facts.Reads(sound) || sound && unheard && i == newest
+		}, &w.Notes)
 	}
-	return false
+	return hasImages(w)
 }
 
-// Turn says when pictures may be decoded and encoded, each in a turn.
+// Turn says when pictures and sounds may be decoded and encoded, each in a turn.
 type Turn struct {
-	Take func() bool // waits for one; false: the pictures are not needed any more
+	Take func() bool // waits for one; false: they are not needed any more
 	Give func()      // ends one
-	GoOn func() bool // is asked between two parts of a picture
+	GoOn func() bool // is asked between two parts of a picture or a sound
 }
 
-// View decodes and encodes the images of owner's request w, in order. It takes seconds for pictures that were not
-// encoded lately. No views and no error: they are not needed any more.
+// View decodes and encodes the images and sounds of owner's request w, in order. It takes seconds for those that were
+// not encoded lately. No views and no error: they are not needed any more.
 func (m *Model) View(owner uint32, w *wire.Request, t Turn) ([]*runtime.View, *wire.Error) {
 	ns := uint64(owner)
 	if salt := saltOf(owner, w.CacheSalt, nil); salt != 0 {
@@ -67,14 +71,19 @@ func (m *Model) View(owner uint32, w *wire.Request, t Turn) ([]*runtime.View, *w
 	}
 	var views []*runtime.View
 	rows := 0
+	if i, unheard := wire.Unheard(w.Messages); unheard && !m.Images().Hear() {
+		return nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("messages[%d]: this model hears nothing: "+
+			"it has no projector of sounds (docs/models.md); ask one that does, or send text", i)}
+	}
 	for i := range w.Messages {
-		for k, im := range w.Messages[i].Images {
+		for k := range w.Messages[i].Images {
+			im := &w.Messages[i].Images[k]
+			where := fmt.Sprintf("messages[%d]: %s %d (%s)", i, im.Noun(), k+1, im.Kind)
 			if !t.Take() {
 				return nil, nil
 			}
-			v, err := m.view(im.Data, ns, t.GoOn)
+			v, err := m.view(im, ns, t.GoOn)
 			t.Give()
-			where := fmt.Sprintf("messages[%d]: image %d (%s)", i, k+1, im.Kind)
 			switch {
 			case errors.Is(err, runtime.ErrAborted):
 				return nil, nil
@@ -84,8 +93,8 @@ func (m *Model) View(owner uint32, w *wire.Request, t Turn) ([]*runtime.View, *w
 			// Thousands of small pictures would be encoded for minutes before their prompt turns out too long.
 			if rows += len(v.Tokens); rows > m.Longest() {
 				return nil, &wire.Error{Code: wire.ContextLength, NPrompt: rows, NCtx: m.Longest(),
-					Message: fmt.Sprintf("context_length_exceeded: %s: the images up to it take %d tokens, and the "+
-						"context has %d: send fewer or smaller ones", where, rows, m.Longest())}
+					Message: fmt.Sprintf("context_length_exceeded: %s: the images and sounds up to it take %d tokens, "+
+						"and the context has %d: send fewer or smaller ones", where, rows, m.Longest())}
 			}
 			views = append(views, v)
 		}
@@ -93,19 +102,27 @@ func (m *Model) View(owner uint32, w *wire.Request, t Turn) ([]*runtime.View, *w
 	return views, nil
 }
 
-func (m *Model) view(text string, ns uint64, goOn func() bool) (*runtime.View, error) {
-	data, err := picture.FromText(text)
-	if err != nil {
-		return nil, err
+func (m *Model) view(im *wire.Image, ns uint64, goOn func() bool) (*runtime.View, error) {
+	medium := &runtime.Medium{}
+	if im.Sound() {
+		data, err := sound.FromText(im.Data)
+		if err != nil {
+			return nil, err
+		}
+		medium.Hash = sound.Hash(data)
+		medium.Sound = func(rate int) (*runtime.Sound, error) { return sound.Decode(data, rate) }
+	} else {
+		data, err := picture.FromText(im.Data)
+		if err != nil {
+			return nil, err
+		}
+		medium.Hash = sha256.Sum256(data)
+		medium.Picture = func() (*runtime.Picture, error) { return picture.Decode(data) }
 	}
-	p, err := picture.Decode(data)
-	if err != nil {
-		return nil, err
-	}
-	return m.viewer.View(p, ns, goOn)
+	return m.viewer.View(medium, ns, goOn)
 }
 
-// placeImages replaces the marks of the n images that msg has by placeholders, which count on from first.
+// placeImages replaces the marks of the n images and sounds that msg has by placeholders, which count on from first.
 func (m *markers) placeImages(content string, first, n int) string {
 	for k := range n {
 		content = strings.Replace(content, wire.ImageMark, m.image+strconv.Itoa(first+k)+shut, 1)
@@ -171,12 +188,12 @@ func (m *Model) setImages(out *Prepared, w *wire.Request, p *prompt) *wire.Error
 		return nil
 	}
 	if out.PromptRows {
-		return &wire.Error{Code: wire.BadRequest, Message: "prompt_logprobs: the prompt has images, whose rows have " +
-			"no tokens: leave out prompt_logprobs"}
+		return &wire.Error{Code: wire.BadRequest, Message: "prompt_logprobs: the prompt has images or sounds, whose " +
+			"rows have no tokens: leave out prompt_logprobs"}
 	}
 	out.Parts = p.parts
-	if m.viewer.Images().Together {
-		for _, part := range p.parts {
+	for _, part := range p.parts {
+		if part.Together {
 			out.Blocks = append(out.Blocks, part.At, part.At+part.N)
 		}
 	}

@@ -79,7 +79,7 @@ func (m *Model) truncate(p *prompt, w *wire.Request) *wire.Error {
 		return nil
 	case len(p.parts) > 0: // the cut could lie within one
 		return &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("truncate_prompt_tokens: the prompt has %d "+
-			"tokens and images, and prompts with images are not cut: leave out the field, or older messages",
+			"tokens with images or sounds, and such prompts are not cut: leave out the field, or older messages",
 			len(p.tokens))}
 	}
 	p.tokens, p.cut = p.tokens[cut:], true

@@ -120,7 +120,12 @@ func FileFacts(c *config.Config, path string) (*api.Facts, error) {
 		return f, nil
 	}
 	if file := c.ProjectorOf(path); file != "" { // whether it fits, loading the model shows
-		m.Images = &runtime.Images{Projector: file}
+		m.Images = &runtime.Images{Projector: file, Sees: true}
+		if sees, hears, err := gguf.Projector(file); err == nil {
+			if m.Images.Sees = sees; hears {
+				m.Images.SampleRate = 16_000 // that of nearly all; loading the model shows it as well
+			}
+		}
 	}
 	text, source, err := c.TemplateFor(info.ChatTemplate, func(s string) bool { return info.Token(s) >= 0 })
 	if err != nil {

@@ -9,13 +9,15 @@ var rules = []rule{
 		"value types and the engine's interface: everything else stands on them"},
 	{"runtime/ggufgen", []string{"model/gguf/gguffile"}, "it writes models for tests of any package"},
 	{"runtime/pooling", []string{"runtime"}, "vectors of rows: it knows no engine"},
+	{"runtime/views", []string{"runtime"}, "what was encoded, and who waits: it knows no engine"},
 	{"runtime/fake", []string{"runtime", "internal/invariants"},
 		"the simulator has it; it must not bring the daemon along"},
 	{"runtime/enginetest", []string{"runtime", "meridian", "internal/invariants"},
 		"the contract of an engine; meridian has the reference of the probe"},
 	{"runtime/llama/kernels", nil, "C++ for the binding: a change of ours would compile it again"},
 	{"runtime/llama",
-		[]string{"runtime", "model/gguf", "internal/cli/buildinfo", "internal/host/cpus", "internal/invariants"},
+		[]string{"runtime", "runtime/views", "model/gguf", "internal/cli/buildinfo", "internal/host/cpus",
+			"internal/invariants"},
 		"a binding, with nothing of what is done with it"},
 
 	// The pure parts.
@@ -85,7 +87,9 @@ var rules = []rule{
 	{"model/template/jinja/letters", nil, "characters as Python sees them"},
 	{"model/pdf", nil, "files of clients become text; the process that bounds its time and memory is its caller's"},
 	{"model/pdf/pdffile", nil, "it writes files for tests"},
-	{"model/picture", []string{"runtime"}, "files of clients become pixels, which an engine reads"},
+	{"model/picture", []string{"model/upload", "runtime"}, "files of clients become pixels, which an engine reads"},
+	{"model/sound", []string{"model/upload", "runtime"}, "files of clients become samples, which an engine reads"},
+	{"model/upload", nil, "text of clients becomes bytes: what they are is its caller's"},
 	{"model/tags", nil, "a table that router, simulator, templates and files share"},
 	{"model/toolcall/stream", []string{"model/tags"},
 		"values of a text in pieces: which of them is a call, toolcall decides"},
@@ -230,8 +234,8 @@ var rules = []rule{
 	{"daemon/drafts", []string{"core", "ipc/wire", "ipc/wire/reports", "runtime", "sampler"},
 		"what guesses tokens: when it does, the scheduler says"},
 	{"daemon/prepare", []string{"core", "daemon/adapters", "daemon/config", "internal/cli/ui", "ipc/wire",
-		"ipc/wire/reports", "kvsnap", "meridian", "model/picture", "model/template", "model/toolcall", "runtime",
-		"runtime/pooling", "sampler", "sched"},
+		"ipc/wire/reports", "kvsnap", "meridian", "model/picture", "model/sound", "model/template", "model/toolcall",
+		"runtime", "runtime/pooling", "sampler", "sched"},
 		"a request and a model become values: it knows no loop, no connection and no queue"},
 	{"daemon/report", []string{"core", "daemon/api", "daemon/config", "daemon/prepare", "internal/cli/clierr",
 		"internal/cli/ui", "ipc/wire", "ipc/wire/reports", "kvsnap", "kvsnap/snapshot", "meridian", "meridian/blocks",
@@ -450,7 +454,10 @@ var heavy = map[string][]string{
 	// request of a model passes it.
 	"github.com/modelcontextprotocol/": {"mcp"},
 	// A library that may loop or take memory without end: its only caller runs in a confined process.
-	"github.com/ledongthuc/pdf":        {"model/pdf"},
+	"github.com/ledongthuc/pdf": {"model/pdf"},
+	// Decoders of clients' bytes, behind limits.
+	"github.com/mewkiz/":               {"model/sound"},
+	"github.com/hajimehoshi/":          {"model/sound"},
 	"github.com/google/jsonschema-go/": {"mcp"},
 }
 

@@ -2,18 +2,39 @@ package wire
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/valyala/fastjson"
 )
 
-// Image is a picture in a message, as the client sent it: a data: URL or base64. Package prepare reads it.
+// Image is a picture or a sound in a message, as the client sent it: a data: URL or base64. Package prepare reads it.
 type Image struct {
-	Kind string // the type of the part or the name of the field: "image_url", "images"
+	Kind string // the type of the part or the name of the field: "image_url", "images", a kind of sound
 	Data string
 }
 
-// MaxImages is the most images of a message.
+// Kinds of sounds: a part of OpenAI's, one of vLLM's, and Gemini's data of a type "audio/…".
+const (
+	KindSound    = "input_audio"
+	KindSoundURL = "audio_url"
+	KindAudio    = "audio"
+)
+
+// Sound reports whether im is a sound.
+func (im *Image) Sound() bool {
+	return im.Kind == KindSound || im.Kind == KindSoundURL || im.Kind == KindAudio
+}
+
+// Noun is "image" or "sound".
+func (im *Image) Noun() string {
+	if im.Sound() {
+		return "sound"
+	}
+	return "image"
+}
+
+// MaxImages is the most images and sounds of a message.
 const MaxImages = 64
 
 // ImageMark stands in a message's Content where the next of its Images is. It is random (SeedImages): no client can
@@ -38,14 +59,18 @@ func ImagePart(kind, data string) string {
 	return imageOpen + kind + "," + strings.ReplaceAll(data, imageShut, "") + imageShut
 }
 
-// imageOf returns the data of a part that is an image: OpenAI's image_url and input_image, Anthropic's source.
+// imageOf returns the data of a part that is an image or a sound: OpenAI's image_url, input_image and input_audio,
+// vLLM's audio_url, Anthropic's source.
 func imageOf(kind string, part *fastjson.Value) (data string, ok bool) {
+	paths := [][]string{{"image_url", "url"}, {"image_url"}, {"url"}, {"image"}, {"data"}}
 	switch kind {
 	case "image_url", "input_image", "image":
+	case KindSound, KindSoundURL:
+		paths = [][]string{{"input_audio", "data"}, {"audio_url", "url"}, {"audio_url"}}
 	default:
 		return "", false
 	}
-	for _, path := range [][]string{{"image_url", "url"}, {"image_url"}, {"url"}, {"image"}, {"data"}} {
+	for _, path := range paths {
 		if s := part.GetStringBytes(path...); len(s) > 0 {
 			return string(s), true
 		}
@@ -110,15 +135,16 @@ func (m *Message) takeImages() (moved func(int) int, err error) {
 		b.WriteString(ImageMark)
 		m.Images = append(m.Images, Image{kind, data})
 		if isFile(data) {
-			return same, fmt.Errorf("image %d (%s) is named by a file: URL, and this server opens no files for its "+
-				"clients; send its data as base64", len(m.Images), kind)
+			im := &m.Images[len(m.Images)-1]
+			return same, fmt.Errorf("%s %d (%s) is named by a file: URL, and this server opens no files for its "+
+				"clients; send its data as base64", im.Noun(), len(m.Images), kind)
 		}
 		done, rest = to, behind
 		cuts = append(cuts, cut{to, to - b.Len()})
 	}
 	m.Content = b.String()
 	if len(m.Images) > MaxImages {
-		return same, fmt.Errorf("%d images in a message, and the limit is %d", len(m.Images), MaxImages)
+		return same, fmt.Errorf("%d images and sounds in a message, and the limit is %d", len(m.Images), MaxImages)
 	}
 	return func(at int) int {
 		less := 0
@@ -137,19 +163,41 @@ func isFile(data string) bool {
 	return len(data) >= len(scheme) && strings.EqualFold(data[:len(scheme)], scheme)
 }
 
-// LeaveOutImages replaces the images of m by the texts that say so, for a model that sees none.
-func (m *Message) LeaveOutImages(notes *Notes) {
-	for _, im := range m.Images {
+// LeaveOut replaces m's images and sounds by texts that say so: those that reads, which is told whether it is a sound,
+// does not take.
+func (m *Message) LeaveOut(reads func(sound bool) bool, notes *Notes) {
+	var kept []Image
+	var b strings.Builder
+	rest := m.Content
+	for i := range m.Images {
+		im := &m.Images[i]
+		before, after, _ := strings.Cut(rest, ImageMark)
+		b.WriteString(before)
+		if rest = after; reads(im.Sound()) {
+			b.WriteString(ImageMark)
+			kept = append(kept, *im)
+			continue
+		}
 		text, note := LeftOut(im.Kind)
 		notes.Add(note)
-		before, after, _ := strings.Cut(m.Content, ImageMark)
-		if before != "" {
-			before += "\n"
+		if b.Len() > 0 {
+			b.WriteByte('\n')
 		}
-		if after != "" {
-			after = "\n" + after
+		if b.WriteString(text); rest != "" {
+			rest = "\n" + rest
 		}
-		m.Content = before + text + after
 	}
-	m.Images = nil
+	b.WriteString(rest)
+	m.Content, m.Images = b.String(), kept
+}
+
+// Unheard reports whether the newest message of a user has a sound: a model that hears none cannot answer it, while it
+// can read on where an older one had one.
+func Unheard(messages []Message) (message int, found bool) {
+	for i := len(messages) - 1; i >= 0; i-- {
+		if messages[i].Role == "user" {
+			return i, slices.ContainsFunc(messages[i].Images, func(im Image) bool { return im.Sound() })
+		}
+	}
+	return 0, false
 }

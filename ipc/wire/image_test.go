@@ -38,6 +38,9 @@ func TestImagesOfMessages(t *testing.T) {
 		{`"content":[{"type":"text","text":"own\n"},` + a + `]`, "own\n#", []string{"data:a"}},
 		{`"content":[{"type":"image","source":{"type":"base64","data":"S"}},{"type":"image_url"}]`,
 			"#[image_url left out: this server reads text]", []string{"S"}},
+		{`"content":[{"type":"input_audio","input_audio":{"data":"S","format":"wav"}},` + text + `,` + a + `]`,
+			"#what?#", []string{"S", "data:a"}},
+		{`"content":[{"type":"audio_url","audio_url":{"url":"data:s"}},` + text + `]`, "#what?", []string{"data:s"}},
 		{`"content":"plain","images":[]`, "plain", nil},
 		{`"content":"plain","images":null`, "plain", nil},
 	} {
@@ -62,6 +65,44 @@ func TestImagesOfMessages(t *testing.T) {
 				t.Fatalf("%s: %v", frame[4:], err)
 			}
 			m = f.Request.Messages[0]
+		}
+	}
+}
+
+// TestLeaveOut: a model has what it reads, in order; a text stands in the place of the rest.
+func TestLeaveOut(t *testing.T) {
+	const parts = `{"type":"text","text":"a"},{"type":"input_audio","input_audio":{"data":"S","format":"wav"}},` +
+		`{"type":"image_url","image_url":{"url":"data:I"}},{"type":"audio_url","audio_url":{"url":"data:U"}},` +
+		`{"type":"text","text":"b"}`
+	const out = " left out: this server reads text]"
+	for want, reads := range map[string]func(sound bool) bool{
+		"a###b":                         func(bool) bool { return true },
+		"a#\n[image_url" + out + "\n#b": func(sound bool) bool { return sound },
+		"a\n[input_audio" + out + "\n#\n[audio_url" + out + "\nb": func(sound bool) bool { return !sound },
+	} {
+		m := parsedMessage(t, `{"role":"user","content":[`+parts+`]}`)
+		var notes Notes
+		m.LeaveOut(reads, &notes)
+		got := strings.ReplaceAll(m.Content, ImageMark, "#")
+		if got != want ||
+			len(m.Images) != strings.Count(want, "#") || len(m.Images)+len(notes) != 3 {
+			t.Errorf("%q, want %q; %+v %v", got, want, m.Images, notes)
+		}
+	}
+	for messages, want := range map[string]int{
+		`[{"role":"user","content":[` + parts + `]}]`:                                      0,
+		`[{"role":"user","content":"x"},{"role":"user","content":[` + parts + `]}]`:        1,
+		`[{"role":"user","content":[` + parts + `]},{"role":"user","content":"x"}]`:        -1,
+		`[{"role":"assistant","content":"x"}]`:                                             -1,
+		`[{"role":"user","content":[` + parts + `]},{"role":"assistant","content":"yes"}]`: 0,
+	} {
+		def := DefaultRequest()
+		f, err := Parse(new(Parser), []byte(`{"id":"a","messages":`+messages+`}`), &def)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at, found := Unheard(f.Request.Messages); found != (want >= 0) || found && at != want {
+			t.Errorf("%s: %d %v", messages, at, found)
 		}
 	}
 }

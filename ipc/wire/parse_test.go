@@ -692,7 +692,7 @@ func TestPartsThatCannotBeReadLeaveAPlaceholder(t *testing.T) {
 	}
 	m := f.Request.Messages
 	for i := range m {
-		m[i].LeaveOutImages(&f.Request.Notes) // as for a model that sees none
+		m[i].LeaveOut(func(bool) bool { return false }, &f.Request.Notes) // as for a model that reads none
 	}
 	const image = "[image_url left out: this server reads text]"
 	if m[0].Content != "look\n"+image+"\n[input_audio left out: this server reads text]\n"+image ||

@@ -171,3 +171,14 @@ func (h *header) fileType(mix []Quantisation) string {
 	}
 	return ""
 }
+
+// Projector says whether a file that makes embeddings (mmproj) is for images and for sounds.
+func Projector(path string) (sees, hears bool, err error) {
+	h, err := openHeader(path, true)
+	if err != nil {
+		return false, false, err
+	}
+	sees, _ = h.kv["clip.has_vision_encoder"].(bool)
+	hears, _ = h.kv["clip.has_audio_encoder"].(bool)
+	return sees, hears, nil
+}

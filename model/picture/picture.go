@@ -5,8 +5,6 @@ package picture
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"image"
@@ -16,11 +14,11 @@ import (
 	_ "image/jpeg"
 	_ "image/png"
 	"io"
-	"strings"
 	"time"
 
 	_ "golang.org/x/image/webp"
 
+	"github.com/uma-serve/uma-serve/model/upload"
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
@@ -41,31 +39,13 @@ func refuse(format string, args ...any) error {
 // formats are the formats that Decode reads, for errors.
 const formats = "PNG, JPEG, WebP and GIF are read"
 
-// FromText returns the bytes of a picture that a client sent as text: a data: URL, or base64 alone. Other URLs are
-// refused, for nothing is fetched.
+// FromText returns the bytes of a picture that a client sent as text (upload.Bytes).
 func FromText(text string) ([]byte, error) {
-	text = strings.TrimSpace(text)
-	scheme, _, found := strings.Cut(text[:min(len(text), 16)], ":")
-	switch {
-	case text == "":
-		return nil, refuse("it is empty")
-	case found && !strings.EqualFold(scheme, "data"):
-		return nil, refuse("it is a URL (%s:), and this server fetches nothing: send the bytes as a data: URL, "+
-			"data:image/png;base64,…", scheme)
-	case found:
-		head, body, comma := strings.Cut(text, ",")
-		if n := len(head) - len(";base64"); !comma || n < 0 || !strings.EqualFold(head[n:], ";base64") {
-			return nil, refuse("the data: URL has no ;base64, before its bytes")
-		}
-		text = body
+	data, err := upload.Bytes(text, "image/png")
+	if err != nil {
+		return nil, refuse("%v", err)
 	}
-	text = strings.TrimRight(text, "=\r\n ") // base64(1) ends its lines
-	for _, e := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
-		if data, err := e.DecodeString(text); err == nil && len(data) > 0 {
-			return data, nil
-		}
-	}
-	return nil, refuse("its base64 is malformed")
+	return data, nil
 }
 
 // slowReader hands out a few bytes at a time and none after the deadline: a JPEG of many scans costs time and no bytes.
@@ -123,7 +103,7 @@ func decode(data []byte, deadline time.Time) (p *runtime.Picture, err error) {
 	if b.Dx() < 1 || b.Dy() < 1 || b.Dx() > config.Width || b.Dy() > config.Height {
 		return nil, refuse("%s: its frame has %d × %d pixels", format, b.Dx(), b.Dy())
 	}
-	p = &runtime.Picture{Width: b.Dx(), Height: b.Dy(), RGB: pixels(m), Hash: sha256.Sum256(data)}
+	p = &runtime.Picture{Width: b.Dx(), Height: b.Dy(), RGB: pixels(m)}
 	if format == "jpeg" {
 		turn(p, orientation(data))
 	}

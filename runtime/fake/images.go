@@ -14,6 +14,9 @@ import (
 type Images struct {
 	Rows     int
 	Together bool
+	// SampleRate has it read sounds too, of each it makes as many rows; Blind that it reads sounds alone.
+	SampleRate int
+	Blind      bool
 	// Encode is called for each picture that is not cached, on the goroutine that asks for it; its error refuses the
 	// picture. nil: it is encoded at once.
 	Encode func(*runtime.Picture) error
@@ -36,7 +39,8 @@ func (e *Engine) Images() *runtime.Images {
 	if e.cfg.Images == nil {
 		return nil
 	}
-	return &runtime.Images{Projector: "fake", Together: e.cfg.Images.Together}
+	im := e.cfg.Images
+	return &runtime.Images{Projector: "fake", Sees: !im.Blind, Together: im.Together, SampleRate: im.SampleRate}
 }
 
 // fakeView names a view: the hash of its picture, and the namespace that has it.
@@ -46,29 +50,27 @@ type fakeView struct {
 }
 
 // View implements runtime.Viewer.
-func (e *Engine) View(p *runtime.Picture, ns uint64, goOn func() bool) (*runtime.View, error) {
-	im := e.cfg.Images
+func (e *Engine) View(m *runtime.Medium, ns uint64, goOn func() bool) (*runtime.View, error) {
+	im, of := e.cfg.Images, fakeView{m.Hash, ns}
 	im.encode.Lock()
 	defer im.encode.Unlock()
 	im.mu.Lock()
-	if v := im.views[fakeView{p.Hash, ns}]; v != nil {
+	if v := im.views[of]; v != nil {
 		im.counts.Cached++
 		im.mu.Unlock()
 		return v, nil
 	}
 	im.mu.Unlock()
-	if im.Encode != nil {
-		if err := im.Encode(p); err != nil {
-			return nil, err
-		}
+	if err := im.decode(m); err != nil {
+		return nil, err
 	}
 	if !goOn() {
 		return nil, runtime.ErrAborted
 	}
 	v := &runtime.View{Tokens: []runtime.Token{'<'}, Parts: []runtime.ViewPart{{At: 1, N: im.Rows,
-		Rows: make([]float32, imageValues*im.Rows)}}}
+		Rows: make([]float32, imageValues*im.Rows), Together: im.Together && m.Sound == nil}}}
 	for i := range im.Rows {
-		v.Tokens = append(v.Tokens, runtime.ImageToken(binary.LittleEndian.Uint32(p.Hash[:])+uint32(i), i == 0))
+		v.Tokens = append(v.Tokens, runtime.ImageToken(binary.LittleEndian.Uint32(m.Hash[:])+uint32(i), i == 0))
 		v.Parts[0].Rows[imageValues*i] = float32(i)
 	}
 	v.Tokens = append(v.Tokens, '>')
@@ -77,10 +79,26 @@ func (e *Engine) View(p *runtime.Picture, ns uint64, goOn func() bool) (*runtime
 	if im.views == nil {
 		im.views = map[fakeView]*runtime.View{}
 	}
-	im.views[fakeView{p.Hash, ns}] = v
-	im.counts.Encoded++
+	im.views[of] = v
+	if m.Sound != nil {
+		im.counts.Heard++
+	} else {
+		im.counts.Encoded++
+	}
 	im.counts.CacheSize += int64(4 * imageValues * im.Rows)
 	return v, nil
+}
+
+func (im *Images) decode(m *runtime.Medium) error {
+	if m.Sound != nil {
+		_, err := m.Sound(im.SampleRate)
+		return err
+	}
+	p, err := m.Picture()
+	if err == nil && im.Encode != nil {
+		err = im.Encode(p)
+	}
+	return err
 }
 
 // Encoding implements runtime.Viewer.
@@ -114,7 +132,7 @@ func (e *Engine) checkImages() error {
 		}
 	}
 	for part, n := range rows {
-		if e.cfg.Images.Together && n != part.N {
+		if part.Together && n != part.N {
 			return errors.Join(runtime.ErrDecode, fmt.Errorf("%d of the %d rows of an image", n, part.N))
 		}
 	}

@@ -1,6 +1,7 @@
 package ggufgen
 
 import (
+	"encoding/binary"
 	"fmt"
 	"image"
 	"image/color"
@@ -10,9 +11,10 @@ import (
 	"path/filepath"
 )
 
-// WriteVision writes a projector of each family for a model with embeddings of that width, and two pictures, to dir.
+// WriteVision writes a projector of each family for a model with embeddings of that width, two pictures, and two
+// recordings to dir.
 func WriteVision(dir string, width int) error {
-	for _, kind := range []ProjectorKind{Idefics3, Gemma3Vision, Llava} {
+	for _, kind := range []ProjectorKind{Idefics3, Gemma3Vision, Llava, Ultravox} {
 		p := Projector{Kind: kind, Width: width, Seed: 1}
 		if err := WriteProjector(filepath.Join(dir, string(kind)+".gguf"), p); err != nil {
 			return err
@@ -31,7 +33,30 @@ func WriteVision(dir string, width int) error {
 			return err
 		}
 	}
+	for i, seconds := range []int{8, 40} { // one part, and two
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("sound%d.wav", i+1)), Chirp(seconds), 0o644); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// Chirp is a WAV of a tone that rises and falls, 16,000 samples a second of 16 bits.
+func Chirp(seconds int) []byte {
+	const rate, width = 16000, 2
+	le, n := binary.LittleEndian, uint32(seconds*rate*width)
+	out := le.AppendUint32([]byte("RIFF"), 36+n)
+	out = append(out, "WAVEfmt \x10\x00\x00\x00\x01\x00\x01\x00"...)
+	out = le.AppendUint32(out, rate)
+	out = le.AppendUint32(out, rate*width)
+	out = append(out, width, 0, 8*width, 0)
+	out = le.AppendUint32(append(out, "data"...), n)
+	phase := 0.
+	for i := range seconds * rate {
+		phase += 2 * math.Pi * (600 + 400*math.Sin(float64(i)/rate*2)) / rate
+		out = le.AppendUint16(out, uint16(int16(8000*math.Sin(phase))))
+	}
+	return out
 }
 
 // waves is a picture that differs everywhere.

@@ -11,8 +11,8 @@ import (
 	"github.com/uma-serve/uma-serve/model/gguf/gguffile"
 )
 
-// A Projector describes a file (mmproj) with random weights that makes embeddings of images for a model of this
-// package: two layers of a vision transformer, and what its family has behind them.
+// A Projector describes a file (mmproj) with random weights that makes embeddings of images, or of sounds, for a model
+// of this package: two layers of a transformer, and what its family has behind them.
 type Projector struct {
 	Kind  ProjectorKind
 	Width int // of the model's embeddings
@@ -32,6 +32,8 @@ const (
 	Gemma3Vision ProjectorKind = "gemma3"
 	// Llava has a row for each patch.
 	Llava ProjectorKind = "mlp"
+	// Ultravox reads sounds, with Whisper's encoder: half a minute in 375 rows. It has no markers around them.
+	Ultravox ProjectorKind = "ultravox"
 )
 
 const (
@@ -76,7 +78,11 @@ func WriteProjector(path string, p Projector) error {
 		return err
 	}
 	defer f.Close()
-	if err := gguffile.Write(f, p.pairs(), p.tensors()); err != nil {
+	pairs, tensors := p.pairs, p.tensors
+	if p.Kind == Ultravox {
+		pairs, tensors = p.soundPairs, p.soundTensors
+	}
+	if err := gguffile.Write(f, pairs(), tensors()); err != nil {
 		return fmt.Errorf("write projector %s: %w", path, err)
 	}
 	return f.Close()
@@ -129,53 +135,72 @@ func (v floats) WriteTo(w io.Writer) (int64, error) {
 	return int64(n), err
 }
 
-func (p Projector) tensors() (list []gguffile.Tensor) {
-	add := func(name string, mean, std float32, shape ...uint64) {
-		h, n := fnv.New64a(), 1
-		io.WriteString(h, name)
-		for _, s := range shape {
-			n *= int(s)
+// layers are the tensors of an encoder, whose names a family's letter begins.
+type layers struct {
+	of   Projector
+	list []gguffile.Tensor
+}
+
+func (l *layers) add(name string, mean, std float32, shape ...uint64) {
+	h, n := fnv.New64a(), 1
+	io.WriteString(h, name)
+	for _, s := range shape {
+		n *= int(s)
+	}
+	l.list = append(l.list, gguffile.Tensor{Name: name, Type: storages[F32].kind, Shape: shape,
+		Data: floats{h.Sum64() ^ l.of.Seed*0xbf58476d1ce4e5b9, n, mean, std}})
+}
+
+func (l *layers) linear(name string, in, out int, bias bool) {
+	l.add(name+".weight", 0, float32(1/math.Sqrt(float64(in))), uint64(in), uint64(out))
+	if bias {
+		l.add(name+".bias", 0, 0.1, uint64(out))
+	}
+}
+
+func (l *layers) norm(name string) {
+	l.add(name+".weight", 1, 0.1, uint64(l.of.Hidden))
+	l.add(name+".bias", 0, 0.1, uint64(l.of.Hidden))
+}
+
+// blocks adds the layers; keys have a bias where keyBias is set.
+func (l *layers) blocks(letter string, keyBias bool) {
+	p := l.of
+	for i := range p.Layers {
+		blk := fmt.Sprintf("%s.blk.%d.", letter, i)
+		for _, part := range []string{"attn_q", "attn_k", "attn_v", "attn_out"} {
+			l.linear(blk+part, p.Hidden, p.Hidden, keyBias || part != "attn_k")
 		}
-		list = append(list, gguffile.Tensor{Name: name, Type: storages[F32].kind, Shape: shape,
-			Data: floats{h.Sum64() ^ p.Seed*0xbf58476d1ce4e5b9, n, mean, std}})
+		l.norm(blk + "ln1")
+		l.norm(blk + "ln2")
+		l.linear(blk+"ffn_up", p.Hidden, p.FFN, true)
+		l.linear(blk+"ffn_down", p.FFN, p.Hidden, true)
 	}
-	linear := func(name string, in, out int) {
-		add(name+".weight", 0, float32(1/math.Sqrt(float64(in))), uint64(in), uint64(out))
-		add(name+".bias", 0, 0.1, uint64(out))
-	}
-	norm := func(name string) {
-		add(name+".weight", 1, 0.1, uint64(p.Hidden))
-		add(name+".bias", 0, 0.1, uint64(p.Hidden))
-	}
+}
+
+func (p Projector) tensors() []gguffile.Tensor {
+	l := &layers{of: p}
+	add := l.add
 	side := p.Image / patchSide
 	hidden, width := uint64(p.Hidden), uint64(p.Width)
 	add("v.patch_embd.weight", 0, 0.1, patchSide, patchSide, 3, hidden)
 	add("v.patch_embd.bias", 0, 0.1, hidden)
 	add("v.position_embd.weight", 0, 0.5, hidden, uint64(side*side))
-	for i := range p.Layers {
-		blk := fmt.Sprintf("v.blk.%d.", i)
-		for _, part := range []string{"attn_q", "attn_k", "attn_v", "attn_out"} {
-			linear(blk+part, p.Hidden, p.Hidden)
-		}
-		norm(blk + "ln1")
-		norm(blk + "ln2")
-		linear(blk+"ffn_up", p.Hidden, p.FFN)
-		linear(blk+"ffn_down", p.FFN, p.Hidden)
-	}
+	l.blocks("v", true)
 	// Rows of about the size of the model's own token embeddings: larger ones would drown the text.
 	out := float32(embedStd / math.Sqrt(float64(p.Hidden)))
 	switch p.Kind {
 	case Idefics3:
-		norm("v.post_ln")
+		l.norm("v.post_ln")
 		add("mm.model.fc.weight", 0, out/mergeSide, hidden*mergeSide*mergeSide, width)
 	case Gemma3Vision:
-		norm("v.post_ln")
+		l.norm("v.post_ln")
 		add("mm.soft_emb_norm.weight", 1, 0.1, hidden)
 		add("mm.input_projection.weight", 0, out, width, hidden)
 	case Llava:
-		linear("mm.0", p.Hidden, p.Width)
+		l.linear("mm.0", p.Hidden, p.Width, true)
 		add("mm.2.weight", 0, float32(embedStd/math.Sqrt(float64(p.Width))), width, width)
 		add("mm.2.bias", 0, 0.1*embedStd, width)
 	}
-	return list
+	return l.list
 }

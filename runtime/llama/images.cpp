@@ -8,7 +8,6 @@
 
 #include <cstring>
 #include <memory>
-#include <pthread.h>
 #include <vector>
 #ifdef __linux__
 #include <sys/resource.h>
@@ -29,31 +28,26 @@ namespace {
 // work would leave steps alone entirely, but on a machine that others keep busy it gets nothing for minutes.
 constexpr int NICENESS = 10;
 
-// Runs f on a thread of low priority, which the threads that ggml starts on it inherit: they work between two steps.
-template <typename F> bool in_background(F f) {
-    struct call {
-        F *  f;
-        bool done;
-    } c           = {&f, false};
-    pthread_t thread;
-    const int err = pthread_create(&thread, nullptr, [](void * p) -> void * {
-#ifdef __linux__
-        setpriority(PRIO_PROCESS, (id_t) syscall(SYS_gettid), NICENESS); // where it is refused, it has a fair share
-#endif
-        call * c = (call *) p;
-        c->done  = (*c->f)();
-        return nullptr;
-    }, &c);
-    if (err != 0) {
-        uma_log_error("encode an image", strerror(err));
-        return false;
-    }
-    pthread_join(thread, nullptr);
-    return c.done;
-}
-
 template <typename F> bool guarded(const char * what, F f) {
     return uma_guarded(what, [](void * p) { return (*(F *) p)(); }, &f);
+}
+
+// Cuts what make returns.
+template <typename F> mtmd_input_chunks * cut(uma_images * im, const char * what, F make) {
+    mtmd_input_chunks * out = nullptr;
+    guarded(what, [&] {
+        std::unique_ptr<mtmd_bitmap, void (*)(mtmd_bitmap *)>             medium(make(), mtmd_bitmap_free);
+        std::unique_ptr<mtmd_input_chunks, void (*)(mtmd_input_chunks *)> parts(mtmd_input_chunks_init(), mtmd_input_chunks_free);
+        const char *          marker = mtmd_get_marker(im->ctx);
+        const mtmd_input_text text   = {marker, strlen(marker), false, true};
+        const mtmd_bitmap *   list[] = {medium.get()};
+        if (mtmd_tokenize(im->ctx, parts.get(), &text, list, 1) != 0) {
+            return false;
+        }
+        out = parts.release();
+        return true;
+    });
+    return out;
 }
 
 } // namespace
@@ -78,6 +72,9 @@ struct uma_images * uma_images_open(const char * projector, struct llama_model *
         facts->sees     = mtmd_support_vision(ctx);
         facts->together = facts->sees && mtmd_decode_use_non_causal(ctx, nullptr);
         facts->plane    = mtmd_decode_use_mrope(ctx);
+        if (mtmd_support_audio(ctx)) {
+            facts->sample_rate = mtmd_get_audio_sample_rate(ctx);
+        }
         if (gpu) {
             for (const auto & [dev, bytes] : mtmd_get_memory_usage(projector, p)) {
                 if (dev != nullptr && ggml_backend_dev_type(dev) != GGML_BACKEND_DEVICE_TYPE_CPU) {
@@ -99,49 +96,47 @@ void uma_images_close(struct uma_images * im) {
     }
 }
 
+void uma_images_background(void) {
+#ifdef __linux__
+    setpriority(PRIO_PROCESS, (id_t) syscall(SYS_gettid), NICENESS); // where it is refused, it has a fair share
+#endif
+}
+
 struct mtmd_input_chunks * uma_images_cut(struct uma_images * im, const uint8_t * rgb, int32_t width, int32_t height) {
-    mtmd_input_chunks * out = nullptr;
-    guarded("cut an image", [&] {
-        std::unique_ptr<mtmd_bitmap, void (*)(mtmd_bitmap *)>             picture(mtmd_bitmap_init(width, height, rgb), mtmd_bitmap_free);
-        std::unique_ptr<mtmd_input_chunks, void (*)(mtmd_input_chunks *)> parts(mtmd_input_chunks_init(), mtmd_input_chunks_free);
-        const char *          marker = mtmd_get_marker(im->ctx);
-        const mtmd_input_text text   = {marker, strlen(marker), false, true};
-        const mtmd_bitmap *   list[] = {picture.get()};
-        if (mtmd_tokenize(im->ctx, parts.get(), &text, list, 1) != 0) {
-            return false;
-        }
-        out = parts.release();
-        return true;
-    });
-    return out;
+    return cut(im, "cut an image", [&] { return mtmd_bitmap_init(width, height, rgb); });
+}
+
+struct mtmd_input_chunks * uma_images_cut_sound(struct uma_images * im, const float * samples, int64_t n) {
+    return cut(im, "cut a sound", [&] { return mtmd_bitmap_init_from_audio(n, samples); });
 }
 
 void uma_images_free_cut(struct mtmd_input_chunks * parts) { mtmd_input_chunks_free(parts); }
 
-int32_t uma_images_part(struct mtmd_input_chunks * parts, int32_t i, const int32_t ** text, int32_t * positions) {
+int32_t uma_images_part(struct uma_images * im, struct mtmd_input_chunks * parts, int32_t i, uma_images_facts_of_part * facts) {
     if (i < 0 || (size_t) i >= mtmd_input_chunks_size(parts)) {
         return -1;
     }
     const mtmd_input_chunk * part = mtmd_input_chunks_get(parts, i);
     size_t                   n    = mtmd_input_chunk_get_n_tokens(part);
-    *text                         = nullptr;
+    facts->text                   = nullptr;
+    facts->together               = false;
     if (mtmd_input_chunk_get_type(part) == MTMD_INPUT_CHUNK_TYPE_TEXT) {
-        *text = mtmd_input_chunk_get_tokens_text(part, &n);
+        facts->text = mtmd_input_chunk_get_tokens_text(part, &n);
+    } else {
+        facts->together = mtmd_decode_use_non_causal(im->ctx, part);
     }
-    *positions = mtmd_input_chunk_get_n_pos(part);
+    facts->positions = mtmd_input_chunk_get_n_pos(part);
     return (int32_t) n;
 }
 
 bool uma_images_encode(struct uma_images * im, struct mtmd_input_chunks * parts, int32_t i, float * dst, int64_t n) {
-    return in_background([&] {
-        return guarded("encode an image", [&] {
-            const mtmd_input_chunk * part = mtmd_input_chunks_get(parts, i);
-            if ((int64_t) mtmd_input_chunk_get_n_tokens(part) * im->width != n || mtmd_encode_chunk(im->ctx, part) != 0) {
-                return false;
-            }
-            memcpy(dst, mtmd_get_output_embd(im->ctx), n * sizeof(float));
-            return true;
-        });
+    return guarded("encode", [&] {
+        const mtmd_input_chunk * part = mtmd_input_chunks_get(parts, i);
+        if ((int64_t) mtmd_input_chunk_get_n_tokens(part) * im->width != n || mtmd_encode_chunk(im->ctx, part) != 0) {
+            return false;
+        }
+        memcpy(dst, mtmd_get_output_embd(im->ctx), n * sizeof(float));
+        return true;
     });
 }
 

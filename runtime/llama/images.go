@@ -7,7 +7,6 @@ package llama
 import "C"
 
 import (
-	"container/list"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -15,20 +14,16 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	goruntime "runtime"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 	"unsafe"
 
 	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/runtime/views"
 )
 
 const builtImages = true
-
-// viewBytes bounds the embeddings that are kept after their request has ended: 220 pictures of 1,024 rows for a model
-// of width 576, 31 for one of 4,096.
-const viewBytes = 512 << 20
 
 // images is the projector of an engine and what it has encoded.
 type images struct {
@@ -36,28 +31,7 @@ type images struct {
 	facts *runtime.Images
 	mark  [32]byte // of the projector: part of every hash
 	width int
-
-	encode  sync.Mutex // held while a picture is cut and encoded
-	working atomic.Int32
-	idle    chan struct{} // closed and replaced at the end of an encoding; under mu
-
-	mu     sync.Mutex
-	views  map[owned]*list.Element // of *kept, the front is the newest
-	order  list.List
-	counts runtime.ImageCounts
-}
-
-// owned names a view: the picture of a projector, and the namespace that has sent it. A picture that another user has
-// sent is encoded again: the time of an answer would tell that it was sent before.
-type owned struct {
-	hash [32]byte
-	ns   uint64
-}
-
-type kept struct {
-	of    owned
-	view  *runtime.View
-	bytes int64
+	views views.Cache
 }
 
 // imageState has an engine's projector. later and at are scratch of decodeImages.
@@ -108,14 +82,14 @@ func (e *engine) openImages(o runtime.Options) error {
 		return refuse(drainLogs(slog.LevelError))
 	}
 	e.images = &images{
-		im: im, mark: mark, width: int(C.llama_model_n_embd_inp(e.model)), idle: make(chan struct{}),
-		facts: &runtime.Images{Projector: o.Projector, Together: bool(facts.together), Bytes: size},
-		views: map[owned]*list.Element{},
+		im: im, mark: mark, width: int(C.llama_model_n_embd_inp(e.model)),
+		facts: &runtime.Images{Projector: o.Projector, Sees: bool(facts.sees), Together: bool(facts.together),
+			SampleRate: int(facts.sample_rate), Bytes: size},
 	}
 	why := error(nil)
 	switch {
-	case !bool(facts.sees):
-		why = refuse("it makes no embeddings of images")
+	case !bool(facts.sees) && facts.sample_rate <= 0:
+		why = refuse("it makes no embeddings of images and of sounds")
 	case bool(facts.plane):
 		why = refuse(fmt.Sprintf("architecture %q has positions in several dimensions (M-RoPE), with which prefixes "+
 			"cannot be shared yet: serve this model with --mmproj off", e.info.Architecture))
@@ -152,10 +126,10 @@ func fileMark(path string) (mark [32]byte, size int64, err error) {
 
 func (e *engine) closeImages() {
 	if im := e.images; im != nil {
-		im.encode.Lock() // a request may still be encoding
-		C.uma_images_close(im.im)
-		im.im = nil
-		im.encode.Unlock()
+		im.views.Close(func() {
+			C.uma_images_close(im.im)
+			im.im = nil
+		})
 	}
 }
 
@@ -168,24 +142,12 @@ func (e *engine) Images() *runtime.Images {
 }
 
 // Encoding implements runtime.Viewer.
-func (e *engine) Encoding() bool { return e.images != nil && e.images.working.Load() > 0 }
+func (e *engine) Encoding() bool { return e.images != nil && e.images.views.Encoding() }
 
 // WaitEncoded implements runtime.Viewer.
 func (e *engine) WaitEncoded(d time.Duration) {
-	if !e.Encoding() || d <= 0 {
-		return
-	}
-	e.images.mu.Lock()
-	idle := e.images.idle
-	e.images.mu.Unlock()
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	if !e.Encoding() {
-		return
-	}
-	select {
-	case <-idle:
-	case <-timer.C:
+	if e.images != nil {
+		e.images.views.Wait(d)
 	}
 }
 
@@ -194,100 +156,82 @@ func (e *engine) ImageCounts() runtime.ImageCounts {
 	if e.images == nil {
 		return runtime.ImageCounts{}
 	}
-	e.images.mu.Lock()
-	defer e.images.mu.Unlock()
-	return e.images.counts
+	return e.images.views.Counts()
 }
 
 // View implements runtime.Viewer.
-func (e *engine) View(p *runtime.Picture, ns uint64, goOn func() bool) (*runtime.View, error) {
+func (e *engine) View(m *runtime.Medium, ns uint64, goOn func() bool) (*runtime.View, error) {
 	im := e.images
-	if im == nil {
-		return nil, errors.New("this model reads no images: it has no projector")
+	if im == nil || !im.facts.Reads(m.Sound != nil) {
+		return nil, errors.New("this model does not read it: it has no projector for it")
 	}
-	if p.Width < 1 || p.Height < 1 || len(p.RGB) != 3*p.Width*p.Height {
-		return nil, fmt.Errorf("%d × %d pixels in %d bytes", p.Width, p.Height, len(p.RGB))
-	}
-	hash := sha256.Sum256(append(im.mark[:], p.Hash[:]...))
-	of := owned{hash, ns}
-	if v := im.find(of); v != nil {
-		return v, nil
-	}
-	im.working.Add(1)
-	im.encode.Lock()
-	defer func() {
-		im.encode.Unlock()
-		if im.working.Add(-1) == 0 {
-			im.mu.Lock()
-			close(im.idle)
-			im.idle = make(chan struct{})
-			im.mu.Unlock()
+	hash := sha256.Sum256(append(im.mark[:], m.Hash[:]...))
+	return im.views.View(hash, ns, m.Sound != nil, func() (*runtime.View, error) {
+		if im.im == nil {
+			return nil, errors.New("the engine is closed")
 		}
+		parts, err := im.cut(m)
+		if err != nil {
+			return nil, err
+		}
+		defer C.uma_images_free_cut(parts)
+		return im.view(parts, hash, e.caps, goOn)
+	})
+}
+
+// cut decodes a medium and cuts it into parts, all at a low priority: a large picture takes as long to decode and to
+// resize as to encode.
+func (im *images) cut(m *runtime.Medium) (parts *C.struct_mtmd_input_chunks, err error) {
+	drainLogs(slog.LevelError)
+	background(func() {
+		if m.Sound != nil {
+			var s *runtime.Sound
+			if s, err = m.Sound(im.facts.SampleRate); err == nil {
+				parts = C.uma_images_cut_sound(im.im, (*C.float)(unsafe.SliceData(s.Samples)),
+					C.int64_t(len(s.Samples)))
+			}
+			return
+		}
+		var p *runtime.Picture
+		switch p, err = m.Picture(); {
+		case err != nil:
+		case p.Width < 1 || p.Height < 1 || len(p.RGB) != 3*p.Width*p.Height:
+			err = fmt.Errorf("%d × %d pixels in %d bytes", p.Width, p.Height, len(p.RGB))
+		default:
+			parts = C.uma_images_cut(im.im, (*C.uint8_t)(unsafe.SliceData(p.RGB)), C.int32_t(p.Width),
+				C.int32_t(p.Height))
+		}
+	})
+	if err == nil && parts == nil {
+		err = fmt.Errorf("the model's projector cannot cut it into parts: %s", drainLogs(slog.LevelError))
+	}
+	return parts, err
+}
+
+// background runs f on a thread of low priority, which ends with it.
+func background(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		goruntime.LockOSThread() // for good: no other goroutine shall have this thread
+		C.uma_images_background()
+		f()
 	}()
-	if v := im.find(of); v != nil { // another request has encoded it meanwhile
-		return v, nil
-	}
-	if im.im == nil {
-		return nil, errors.New("the engine is closed")
-	}
-	begin := time.Now()
-	v, err := im.view(p, hash, e.caps, goOn)
-	if err != nil {
-		return nil, err
-	}
-	im.keep(of, v, time.Since(begin))
-	return v, nil
+	<-done
 }
 
-func (im *images) find(of owned) *runtime.View {
-	im.mu.Lock()
-	defer im.mu.Unlock()
-	el := im.views[of]
-	if el == nil {
-		return nil
-	}
-	im.order.MoveToFront(el)
-	im.counts.Cached++
-	return el.Value.(*kept).view
-}
-
-func (im *images) keep(of owned, v *runtime.View, took time.Duration) {
-	k := &kept{of: of, view: v}
-	for _, p := range v.Parts {
-		k.bytes += int64(len(p.Rows)) * 4
-	}
-	im.mu.Lock()
-	defer im.mu.Unlock()
-	im.counts.Encoded += uint64(len(v.Parts))
-	im.counts.Seconds += took.Seconds()
-	im.counts.CacheSize += k.bytes
-	im.views[of] = im.order.PushFront(k)
-	for im.counts.CacheSize > viewBytes {
-		old := im.order.Remove(im.order.Back()).(*kept)
-		delete(im.views, old.of)
-		im.counts.CacheSize -= old.bytes
-	}
-}
-
-// maxParts bounds the tiles of a picture and the texts between them.
+// maxParts bounds the parts of a picture or a sound and the texts between them.
 const maxParts = 1024
 
-// view cuts and encodes a picture.
-func (im *images) view(p *runtime.Picture, hash [32]byte, caps runtime.Capabilities, goOn func() bool) (
-	*runtime.View, error) {
-	drainLogs(slog.LevelError)
-	parts := C.uma_images_cut(im.im, (*C.uint8_t)(unsafe.SliceData(p.RGB)), C.int32_t(p.Width), C.int32_t(p.Height))
-	if parts == nil {
-		return nil, fmt.Errorf("the model's projector cannot cut it into parts: %s", drainLogs(slog.LevelError))
-	}
-	defer C.uma_images_free_cut(parts)
+// view encodes the parts of a medium.
+func (im *images) view(parts *C.struct_mtmd_input_chunks, hash [32]byte, caps runtime.Capabilities,
+	goOn func() bool) (*runtime.View, error) {
 	// Its length is known before anything is encoded, which takes seconds.
 	v := &runtime.View{}
 	var encoded []int
 	for i := 0; ; i++ {
-		var text *C.int32_t
-		var positions C.int32_t
-		n := int(C.uma_images_part(parts, C.int32_t(i), &text, &positions))
+		var facts C.uma_images_facts_of_part
+		n := int(C.uma_images_part(im.im, parts, C.int32_t(i), &facts))
 		switch {
 		case n < 0:
 			return v, im.encodeParts(parts, v, encoded, goOn)
@@ -295,21 +239,26 @@ func (im *images) view(p *runtime.Picture, hash [32]byte, caps runtime.Capabilit
 			return nil, fmt.Errorf("it has more than %d parts", maxParts)
 		case n == 0:
 			continue
-		case text != nil:
-			v.Tokens = append(v.Tokens, unsafe.Slice((*runtime.Token)(unsafe.Pointer(text)), n)...)
+		case facts.text != nil:
+			around := unsafe.Slice((*runtime.Token)(unsafe.Pointer(facts.text)), n)
+			if slices.Contains(around, runtime.NoToken) {
+				return nil, errors.New("the projector's family puts tokens around it that this model's " +
+					"vocabulary lacks: is the projector this model's?")
+			}
+			v.Tokens = append(v.Tokens, around...)
 			continue
-		case int(positions) != n:
+		case int(facts.positions) != n:
 			return nil, fmt.Errorf("its %d rows have %d positions, which this model's memory cannot "+
-				"share", n, positions)
-		case im.facts.Together && n > min(caps.MaxMicroBatch, caps.MaxBatch):
+				"share", n, facts.positions)
+		case bool(facts.together) && n > min(caps.MaxMicroBatch, caps.MaxBatch):
 			return nil, fmt.Errorf("a part of it has %d rows, which are computed at once, and --ubatch-size is %d: "+
 				"set --ubatch-size %d", n, caps.MaxMicroBatch, n)
 		}
-		v.Parts = append(v.Parts, runtime.ViewPart{At: len(v.Tokens), N: n})
+		v.Parts = append(v.Parts, runtime.ViewPart{At: len(v.Tokens), N: n, Together: bool(facts.together)})
 		v.Tokens = appendImage(v.Tokens, hash, len(v.Parts), n)
 		if encoded = append(encoded, i); len(v.Tokens) > caps.ContextTokens {
-			return nil, fmt.Errorf("it takes more than the %d tokens of the context: make it smaller, or start "+
-				"uma-serve with a larger --ctx-size", caps.ContextTokens)
+			return nil, fmt.Errorf("it takes more than the %d tokens of the context: make it smaller or shorter, or "+
+				"start uma-serve with a larger --ctx-size", caps.ContextTokens)
 		}
 	}
 }
@@ -325,8 +274,12 @@ func (im *images) encodeParts(parts *C.struct_mtmd_input_chunks, v *runtime.View
 		}
 		p := &v.Parts[k]
 		p.Rows = make([]float32, p.N*im.width)
-		if !C.uma_images_encode(im.im, parts, C.int32_t(i), (*C.float)(unsafe.SliceData(p.Rows)),
-			C.int64_t(len(p.Rows))) {
+		done := false
+		background(func() {
+			done = bool(C.uma_images_encode(im.im, parts, C.int32_t(i), (*C.float)(unsafe.SliceData(p.Rows)),
+				C.int64_t(len(p.Rows))))
+		})
+		if !done {
 			return fmt.Errorf("the model's projector failed: %s", drainLogs(slog.LevelError))
 		}
 	}
@@ -347,151 +300,4 @@ func appendImage(dst []runtime.Token, hash [32]byte, part, n int) []runtime.Toke
 		}
 	}
 	return dst
-}
-
-// decodeImages is the Decode of a batch with rows of images. llama.cpp takes tokens or embeddings in one batch, so the
-// rows up to the last one of an image in each sequence are computed one run after the other, and then the others
-// together: among them are all rows with logits.
-func (e *engine) decodeImages() (rc C.int32_t, err error) {
-	b := &e.batch
-	if err := e.checkImages(); err != nil {
-		return 0, err
-	}
-	e.mixed = true
-	// The rest moves to the front of the batch, behind which the caller finds what it has written.
-	save := e.saveBatch()
-	defer save()
-	e.mixes.split, e.mixes.kept = false, 0
-	e.stop.decide = 0 // of several graphs no share is known
-	image := b.Images
-	n, rest := len(b.Token), 0
-	for i := 0; i < n && rc == 0; {
-		to, s := i+1, b.Seq[i]
-		if i >= e.later[s] { // of the rest
-			e.moveRow(i, rest)
-			e.at[i] = int32(rest)
-			rest++
-			i = to
-			continue
-		}
-		if len(image) == 0 || image[0].Row != i {
-			for to < n && b.Seq[to] == s && to < e.later[s] && e.sameMix(i, to) &&
-				(len(image) == 0 || image[0].Row != to) {
-				to++
-			}
-			e.useMixOf(i)
-			rc = C.uma_decode_rows(e.ctx, e.cbatch, C.int32_t(i), C.int32_t(to-i), e.stop)
-			e.guard(s)
-			i = to
-			continue
-		}
-		part, at := image[0].Part, image[0].At
-		for image = image[1:]; len(image) > 0 && image[0].Row == to && image[0].Part == part && b.Seq[to] == s &&
-			e.sameMix(i, to); to++ {
-			image = image[1:]
-		}
-		if e.images.facts.Together && to-i != part.N {
-			return 0, fmt.Errorf("%w: rows %d … %d of an image of %d rows, which must be in one batch",
-				runtime.ErrDecode, at, at+to-i-1, part.N)
-		}
-		rows := part.Rows[at*e.images.width : (at+to-i)*e.images.width]
-		e.useMixOf(i)
-		rc = C.uma_images_decode(e.ctx, (*C.float)(unsafe.SliceData(rows)), C.int32_t(to-i), C.int32_t(e.images.width),
-			C.int32_t(b.Pos[i]), C.int32_t(s), C.bool(e.images.facts.Together), e.stop)
-		e.guard(s)
-		i = to
-	}
-	if rc == 0 && rest > 0 {
-		rc = e.computeRest(rest)
-	}
-	return rc, nil
-}
-
-// saveBatch returns what puts the batch back as it is now.
-func (e *engine) saveBatch() func() {
-	b, n := &e.batch, len(e.batch.Token)
-	tokens, pos, seqs, what := slices.Clone(b.Token), slices.Clone(b.Pos), slices.Clone(b.Seq), slices.Clone(b.Logits)
-	mix, has := slices.Clone(b.Mix), slices.Clone(e.has[:n])
-	return func() {
-		b.Token, b.Pos, b.Seq, b.Logits, b.Mix = b.Token[:n], b.Pos[:n], b.Seq[:n], b.Logits[:n], b.Mix[:len(mix)]
-		copy(b.Token, tokens)
-		copy(b.Pos, pos)
-		copy(b.Seq, seqs)
-		copy(b.Logits, what)
-		copy(b.Mix, mix)
-		copy(e.has, has)
-	}
-}
-
-func (e *engine) moveRow(from, to int) {
-	b := &e.batch
-	b.Token[to], b.Pos[to], b.Seq[to], b.Logits[to] = b.Token[from], b.Pos[from], b.Seq[from], b.Logits[from]
-	if e.has[to] = e.has[from]; len(b.Mix) > 0 {
-		b.Mix[to] = b.Mix[from]
-	}
-}
-
-// computeRest computes the first rows of the batch.
-func (e *engine) computeRest(rows int) C.int32_t {
-	b := &e.batch
-	b.Token, b.Pos, b.Seq, b.Logits = b.Token[:rows], b.Pos[:rows], b.Seq[:rows], b.Logits[:rows]
-	b.Mix = b.Mix[:min(rows, len(b.Mix))]
-	return e.compute(rows)
-}
-
-// sameMix reports whether two rows have the same adapters.
-func (e *engine) sameMix(i, j int) bool {
-	return len(e.batch.Mix) == 0 || e.batch.Mix[i] == e.batch.Mix[j]
-}
-
-// useMixOf applies the adapters of row i.
-func (e *engine) useMixOf(i int) {
-	if e.mixes.piece != nil {
-		e.use(e.batch.Mix[i])
-	}
-}
-
-// checkImages refuses images that the projector has not made, and sets later: for each sequence the first row behind
-// those of its images.
-func (e *engine) checkImages() error {
-	b := &e.batch
-	if e.images == nil {
-		return fmt.Errorf("%w: rows of images, and the model has no projector", runtime.ErrDecode)
-	}
-	if e.later == nil {
-		e.later, e.at = make([]int, e.caps.MaxSequences), make([]int32, cap(b.Token))
-	}
-	clear(e.later)
-	for _, r := range b.Images {
-		if p := r.Part; r.At < 0 || r.At >= p.N || len(p.Rows) != p.N*e.images.width {
-			return fmt.Errorf("%w: row %d: row %d of an image with %d, in %d "+
-				"values", runtime.ErrDecode, r.Row, r.At, p.N,
-				len(p.Rows))
-		}
-		e.later[b.Seq[r.Row]] = r.Row + 1
-	}
-	for i, s := range b.Seq {
-		if i < e.later[s] && b.Logits[i] != 0 {
-			return fmt.Errorf("%w: row %d has logits and lies before rows of an image", runtime.ErrDecode, i)
-		}
-	}
-	return nil
-}
-
-// dropBatch removes what a batch of several parts has left in the cells: its caller sees none of it computed.
-func (e *engine) dropBatch() {
-	b := &e.batch
-	for i, s := range b.Seq {
-		if i == 0 || b.Seq[i-1] != s {
-			e.SeqRemove(s, b.Pos[i], -1)
-		}
-	}
-}
-
-// place returns where row i of the batch was when it was computed.
-func (e *engine) place(i int) int {
-	if e.mixed {
-		return int(e.at[i])
-	}
-	return i
 }

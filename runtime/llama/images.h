@@ -1,5 +1,6 @@
-// Images: libmtmd cuts a picture into parts, puts the tokens of the model's family around them, and encodes each part as
-// embeddings of the text model's width. Decoding files is Go's work: pixels alone come here.
+// Images and sounds: libmtmd cuts a picture or a recording into parts, puts the tokens of the model's family around them,
+// and encodes each part as embeddings of the text model's width. Decoding files is Go's work: pixels and samples alone come
+// here.
 #ifndef UMA_IMAGES_H
 #define UMA_IMAGES_H
 
@@ -13,8 +14,10 @@ struct uma_images;
 
 typedef struct {
     bool sees;     // it reads images
-    bool together; // the rows of a part see each other: they are decoded at once
+    bool together; // the rows of a part of an image see each other: they are decoded at once
     bool plane;    // positions in several dimensions
+
+    int32_t sample_rate; // of the sounds that it reads, in samples a second; 0: it reads none
 
     // The device besides the processor that the projector is on, and what it takes there, in bytes; "" and 0 without one.
     char     device[64];
@@ -28,15 +31,25 @@ void                uma_images_close(struct uma_images * im);
 
 struct mtmd_input_chunks;
 
-// Cuts a picture, NULL on failure. Thread-safe.
+// Gives the calling thread, and those that it starts from now on, a low priority.
+void uma_images_background(void);
+
+// Cuts a picture, or a recording of n samples of one channel. NULL on failure.
 struct mtmd_input_chunks * uma_images_cut(struct uma_images * im, const uint8_t * rgb, int32_t width, int32_t height);
+struct mtmd_input_chunks * uma_images_cut_sound(struct uma_images * im, const float * samples, int64_t n);
 void                       uma_images_free_cut(struct mtmd_input_chunks * parts);
 
-// Part i of a picture: its number of tokens, or -1 when there is no such part. text is NULL for rows of the image.
-// positions is the number of positions that the part takes.
-int32_t uma_images_part(struct mtmd_input_chunks * parts, int32_t i, const int32_t ** text, int32_t * positions);
+// What a part is.
+typedef struct {
+    const int32_t * text;      // tokens; NULL for rows of embeddings
+    int32_t         positions; // that it takes
+    bool            together;  // its rows see each other
+} uma_images_facts_of_part;
 
-// Encodes part i into n floats at dst, on threads of low priority. One call at a time. false on failure.
+// Part i: its number of tokens, or -1 when there is no such part.
+int32_t uma_images_part(struct uma_images * im, struct mtmd_input_chunks * parts, int32_t i, uma_images_facts_of_part * facts);
+
+// Encodes part i into n floats at dst. One call at a time. false on failure.
 bool uma_images_encode(struct uma_images * im, struct mtmd_input_chunks * parts, int32_t i, float * dst, int64_t n);
 
 // llama_decode of n embeddings of the given width at positions pos, pos + 1, … of sequence seq. together: each row sees

@@ -5,6 +5,7 @@ package llama_test
 import (
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/uma-serve/uma-serve/model/sound"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 	"github.com/uma-serve/uma-serve/runtime/llama"
@@ -71,7 +73,7 @@ func TestProjectorOnADevice(t *testing.T) {
 }
 
 // waves is a picture that is different everywhere.
-func waves(w, h int, phase float64) *runtime.Picture {
+func waves(w, h int, phase float64) *runtime.Medium {
 	p := &runtime.Picture{Width: w, Height: h}
 	for y := range h {
 		for x := range w {
@@ -79,8 +81,12 @@ func waves(w, h int, phase float64) *runtime.Picture {
 				uint8(x*y/3))
 		}
 	}
-	p.Hash = sha256.Sum256(p.RGB)
-	return p
+	return pictured(p)
+}
+
+func pictured(p *runtime.Picture) *runtime.Medium {
+	return &runtime.Medium{Hash: sha256.Sum256(fmt.Append(nil, p.Width, p.RGB)),
+		Picture: func() (*runtime.Picture, error) { return p, nil }}
 }
 
 // answer computes a prompt in slices of at most chunk rows, but none that cuts a part in two where cuts is false, and
@@ -219,7 +225,22 @@ func TestImagesThatDoNotFit(t *testing.T) {
 		!strings.Contains(err.Error(), "96") {
 		t.Errorf("a projector of another width: %v", err)
 	}
-	e, err := openSeeing(t, ggufgen.Gemma3Vision, ggufgen.TinyVision().Embedding)
+	file := filepath.Join(t.TempDir(), "mmproj.gguf")
+	p := ggufgen.Projector{Kind: ggufgen.Idefics3, Width: ggufgen.Tiny().Embedding}
+	if err := ggufgen.WriteProjector(file, p); err != nil {
+		t.Fatal(err)
+	}
+	e, err := llama.Open(runtime.Options{ModelPath: ggufgen.Cached(t, ggufgen.Tiny()), ContextTokens: 2048,
+		Sequences: 4, Threads: 1, Projector: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	if _, err := e.(runtime.Viewer).View(waves(300, 200, 0), 0, always); err == nil || !strings.Contains(err.Error(),
+		"vocabulary lacks") {
+		t.Errorf("markers that are no tokens: %v", err)
+	}
+	e, err = openSeeing(t, ggufgen.Gemma3Vision, ggufgen.TinyVision().Embedding)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,10 +259,62 @@ func TestImagesThatDoNotFit(t *testing.T) {
 	if err := e.Decode(); err == nil {
 		t.Error("the token of an image was computed without its embedding")
 	}
-	if _, err := e.(runtime.Viewer).View(&runtime.Picture{Width: 2, Height: 2}, 0, always); err == nil {
+	if _, err := e.(runtime.Viewer).View(pictured(&runtime.Picture{Width: 2, Height: 2}), 0, always); err == nil {
 		t.Error("a picture without pixels")
 	}
 	if row := answer(t, e, 0, v, 2000, true); len(row) == 0 {
 		t.Error("no answer")
+	}
+}
+
+// TestSounds: the answer to a sound does not depend on how its prompt is divided into steps, it depends on the sound,
+// and the sound is encoded once; a model that hears need not see.
+func TestSounds(t *testing.T) {
+	e, err := openSeeing(t, ggufgen.Ultravox, ggufgen.TinyVision().Embedding)
+	if err != nil {
+		t.Fatal(err)
+	}
+	viewer := e.(runtime.Viewer)
+	if f := viewer.Images(); f.See() || !f.Hear() || f.SampleRate != 16000 || f.Together {
+		t.Errorf("%+v", f)
+	}
+	heard := func(data []byte) *runtime.Medium {
+		return &runtime.Medium{Hash: sound.Hash(data),
+			Sound: func(rate int) (*runtime.Sound, error) { return sound.Decode(data, rate) }}
+	}
+	short, err := viewer.View(heard(ggufgen.Chirp(3)), 0, always)
+	if err != nil {
+		t.Fatal(err)
+	}
+	long, err := viewer.View(heard(ggufgen.Chirp(40)), 0, always)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(short.Parts) != 1 || short.Parts[0].N != 375 || len(long.Parts) != 2 || short.Parts[0].Together {
+		t.Errorf("%d parts, %d rows; %d parts", len(short.Parts), short.Parts[0].N, len(long.Parts))
+	}
+	again, err := viewer.View(heard(ggufgen.Chirp(3)), 0, always)
+	if err != nil || again != short {
+		t.Errorf("the same sound: another view, %v", err)
+	}
+	if c := viewer.ImageCounts(); c.Heard != 3 || c.Encoded != 0 || c.Cached != 1 {
+		t.Errorf("%+v", c)
+	}
+	whole := answer(t, e, 0, short, 512, true)
+	if parts := answer(t, e, 1, short, 50, true); !near(whole, parts) {
+		t.Error("steps of 50 rows say something else")
+	}
+	if near(whole, answer(t, e, 2, long, 512, true)) {
+		t.Error("another sound says the same")
+	}
+	if _, err := viewer.View(waves(64, 64, 0), 0, always); err == nil {
+		t.Error("it sees")
+	}
+	if _, err := viewer.View(heard([]byte("noise")), 0, always); !errors.Is(err, sound.ErrSound) {
+		t.Errorf("no sound: %v", err)
+	}
+	if _, err := viewer.View(heard(ggufgen.Chirp(1)), 0, func() bool { return false }); !errors.Is(err,
+		runtime.ErrAborted) {
+		t.Errorf("a sound that is not needed any more: %v", err)
 	}
 }

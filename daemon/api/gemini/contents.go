@@ -205,7 +205,7 @@ func (want *request) partText(p *part, where string) (string, error) {
 		if text, ok := wire.TextFile(p.Data.MimeType, p.Data.Data); ok {
 			return text, nil
 		}
-		if kind = mediaKind(p.Data.MimeType); kind == "image" {
+		if kind = mediaKind(p.Data.MimeType); kind == "image" || kind == wire.KindAudio {
 			return wire.ImagePart(kind, p.Data.Data), nil
 		}
 	case p.File != nil:

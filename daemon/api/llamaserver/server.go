@@ -82,7 +82,7 @@ func serveProps(s *api.Server, w http.ResponseWriter, r *http.Request) {
 	if facts.Router != nil && !r.URL.Query().Has("model") {
 		p.Role, p.routing = roleRouter, &routing{facts.Router.Max, facts.Router.Auto}
 	}
-	p.Modalities.Vision = facts.Model.Images != nil
+	p.Modalities.Vision, p.Modalities.Audio = facts.Model.Images.See(), facts.Model.Images.Hear()
 	p.Default.Params, p.Default.Context = llamaform.SettingsOf(&def, facts, true), facts.Context
 	out.JSON(http.StatusOK, &p)
 }

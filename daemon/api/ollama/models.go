@@ -244,7 +244,7 @@ func serveShow(s *api.Server, w http.ResponseWriter, r *http.Request) {
 	if m.ChatTemplate { // every chat template has a syntax of tool calls
 		sh.Capabilities = append(sh.Capabilities, "tools")
 	}
-	if m.Images != nil {
+	if m.Images.See() {
 		sh.Capabilities = append(sh.Capabilities, "vision")
 	}
 	if m.Thinks {

@@ -41,7 +41,8 @@ type item struct {
 func (item) Opens() map[string]any { return map[string]any{"content": part{}, "output": part{}} }
 
 type part struct {
-	_ struct{} `kinds:"input_text,output_text,text,reasoning_text,summary_text,refusal,input_file,input_image"`
+	_ struct{} `kinds:"input_text,output_text,text,reasoning_text,summary_text,refusal"`
+	_ struct{} `kinds:"input_file,input_image,input_audio"`
 	_ struct{} `ignored:"annotations,logprobs,prompt_cache_breakpoint,file_id,file_url,detail"`
 
 	Type    string `json:"type"`
@@ -52,6 +53,10 @@ type part struct {
 	FileName string `json:"filename,omitempty"`
 	// of an input_image: a data URL
 	ImageURL string `json:"image_url,omitempty"`
+	Audio    struct {
+		Data   string `json:"data"`
+		Format string `json:"format,omitempty"` // its bytes say it
+	} `json:"input_audio,omitzero"`
 }
 
 // readInput splits "input" into items: a string becomes a user's message. It gives each item an id, and replaces a
@@ -364,6 +369,10 @@ func (c *conversation) textOf(raw rawJSON, field string) (string, error) {
 			texts[i] = p.Text
 		case "refusal":
 			texts[i] = p.Refusal
+		case wire.KindSound:
+			if texts[i] = wire.ImagePart(p.Type, p.Audio.Data); p.Audio.Data == "" {
+				texts[i] = c.leftOut(p.Type)
+			}
 		case "input_image", "image_url", "image":
 			if texts[i] = wire.ImagePart(p.Type, p.ImageURL); p.ImageURL == "" {
 				texts[i] = c.leftOut(p.Type)

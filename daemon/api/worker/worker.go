@@ -127,7 +127,7 @@ func modelInfo(s *api.Server) any {
 	in.Name = s.Model()
 	if f := s.Facts(); f != nil {
 		in.Path, in.Tokenizer, in.Context, in.Vocabulary = f.Model.Path, f.Model.Path, f.Context, f.Model.VocabSize
-		in.Vision = f.Model.Images != nil
+		in.Vision, in.Audio = f.Model.Images.See(), f.Model.Images.Hear()
 		in.Type = f.Model.Architecture
 		in.Generation = f.Model.Ranking == nil && (f.Template != "" || f.Model.Embeddings == nil)
 		for _, t := range f.EOG {

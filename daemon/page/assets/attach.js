@@ -1,17 +1,19 @@
-// Files that go with a message. Their text is read in the browser and becomes a part of the message; images go along
-// where the model sees them.
+// Files that go with a message. Their text is read in the browser and becomes a part of the message; images and sounds
+// go along where the model reads them.
 
 import { $, announce, bytes, h } from './dom.js';
 import * as models from './models.js';
 import * as picture from './picture.js';
+import * as sound from './sound.js';
 import { problem } from './sse.js';
 import { ask } from './key.js';
 
 const maxFiles = 8, maxFile = 256 << 10, maxAll = 512 << 10; // bytes
 const images = /\.(png|jpe?g|gif|webp|bmp|svg|heic|avif|tiff?)$/i;
+const sounds = /\.(wav|mp3|flac|ogg|opus|m4a|aac)$/i;
 const documents = /\.(docx?|xlsx?|pptx?|odt|ods|odp|epub)$/i;
 
-let files = []; // {name, text, image} of the message that is being written
+let files = []; // {name, text, image, sound} of the message that is being written
 
 export function start() {
   $('attach').addEventListener('click', () => $('attach-file').click());
@@ -81,13 +83,24 @@ async function read(file) {
   const all = files.reduce((n, f) => n + f.text.length, 0);
   if (files.length >= maxFiles) return `a message takes at most ${maxFiles} files.`;
   if (file.type.startsWith('image/') || images.test(file.name)) {
-    if (!await models.sees()) {
+    if (!await models.reads('vision')) {
       return `${models.current()} reads text alone: choose a model that has a projector (--mmproj), or describe the picture in words.`;
     }
     const image = await picture.shrink(file);
     if (!image) return 'this browser cannot read the picture; PNG, JPEG, WebP and GIF work everywhere.';
     if (files.length >= maxFiles) return `a message takes at most ${maxFiles} files.`; // others came while it was read
     files.push({ name: file.name.slice(0, 200) || 'picture', text: '', image });
+    return '';
+  }
+  if (file.type.startsWith('audio/') || sounds.test(file.name)) {
+    if (!await models.reads('audio')) {
+      return `${models.current()} hears nothing: choose a model that has a projector of sounds (--mmproj), or write what is said.`;
+    }
+    const heard = await sound.read(file);
+    if (heard === null) return `it is longer than ${sound.longest}.`;
+    if (!heard) return 'this browser cannot read the sound; WAV, MP3 and FLAC work everywhere.';
+    if (files.length >= maxFiles) return `a message takes at most ${maxFiles} files.`;
+    files.push({ name: file.name.slice(0, 200) || 'sound', text: '', sound: heard });
     return '';
   }
   if (documents.test(file.name)) {
@@ -117,7 +130,7 @@ async function read(file) {
 
 function show(problem) {
   $('attached').replaceChildren(...files.map((f) => h('li', null, f.image ? picture.thumb(f) : null, h('span', null, f.name),
-    h('span', { class: 'figure' }, bytes((f.image || f.text).length)),
+    h('span', { class: 'figure' }, bytes((f.image || f.sound || f.text).length)),
     h('button', { type: 'button', class: 'icon', 'aria-label': `Remove ${f.name}`, onclick: () => {
       files = files.filter((other) => other !== f);
       show('');
@@ -132,7 +145,7 @@ function show(problem) {
 export function textOf(message) {
   const parts = [message.content];
   for (const f of message.files || []) {
-    if (f.image) continue;
+    if (f.image || f.sound) continue;
     const longest = Math.max(2, ...[...f.text.matchAll(/`+/g)].map((m) => m[0].length));
     const fence = '`'.repeat(longest + 1);
     parts.push(`File ${JSON.stringify(f.name)}:\n${fence}\n${f.text}${f.text.endsWith('\n') ? '' : '\n'}${fence}`);
@@ -140,10 +153,11 @@ export function textOf(message) {
   return parts.filter(Boolean).join('\n\n');
 }
 
-// contentOf is the content of a message in a request: its images, if it has any, and its text.
+// contentOf is the content of a message in a request: its images and sounds, if it has any, and its text.
 export function contentOf(message) {
   const text = textOf(message);
-  const parts = (message.files || []).filter((f) => f.image).map((f) => ({ type: 'image_url', image_url: { url: f.image } }));
+  const parts = (message.files || []).filter((f) => f.image || f.sound).map((f) => (f.image ?
+    { type: 'image_url', image_url: { url: f.image } } : { type: 'input_audio', input_audio: { data: f.sound, format: 'wav' } }));
   if (!parts.length) return text;
   return text ? [...parts, { type: 'text', text }] : parts;
 }

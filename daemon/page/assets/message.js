@@ -19,7 +19,7 @@ function branches(on) {
 function userView(message, on) {
   const text = h('div', { class: 'body' }, message.content || ' ');
   const files = (message.files || []).map((f) => h('li', null, f.image ? thumb(f) : null, h('span', null, f.name),
-    h('span', { class: 'figure' }, bytes((f.image || f.text).length))));
+    h('span', { class: 'figure' }, bytes((f.image || f.sound || f.text).length))));
   const edit = h('button', { type: 'button', class: 'quiet edit', onclick: () => editor() }, 'Edit');
   const foot = h('footer', null, branches(on), edit);
   const root = h('article', { class: 'message user', 'aria-label': 'You', 'data-message': on.index }, text,

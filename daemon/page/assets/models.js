@@ -33,11 +33,11 @@ export function choose(name) {
   label();
 }
 
-// sees reports whether the model that is asked reads images.
-export async function sees() {
+// reads reports whether the model that is asked reads 'vision' or 'audio'.
+export async function reads(what) {
   try {
     const r = await send(`props?model=${encodeURIComponent(current())}`);
-    return r.ok && (await r.json()).modalities.vision;
+    return r.ok && (await r.json()).modalities[what];
   } catch {
     return false;
   }

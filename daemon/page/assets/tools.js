@@ -48,7 +48,8 @@ export function request(body, names, chat) {
 
 function parts(content) {
   if (typeof content === 'string') return content;
-  return content.map((p) => (p.type === 'text' ? { type: 'input_text', text: p.text } : { type: 'input_image', image_url: p.image_url.url }));
+  return content.map((p) => (p.type === 'text' ? { type: 'input_text', text: p.text } :
+    p.type === 'input_audio' ? p : { type: 'input_image', image_url: p.image_url.url }));
 }
 
 // asks reports whether a call of the message waits for the user.

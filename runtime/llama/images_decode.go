@@ -1,0 +1,161 @@
+//go:build cgo && llama_engine && !llama_no_images
+
+package llama
+
+// #include "images.h"
+import "C"
+
+import (
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"github.com/uma-serve/uma-serve/runtime"
+)
+
+// decodeImages is the Decode of a batch with rows of images. llama.cpp takes tokens or embeddings in one batch, so the
+// rows up to the last one of an image in each sequence are computed one run after the other, and then the others
+// together: among them are all rows with logits.
+func (e *engine) decodeImages() (rc C.int32_t, err error) {
+	b := &e.batch
+	if err := e.checkImages(); err != nil {
+		return 0, err
+	}
+	e.mixed = true
+	// The rest moves to the front of the batch, behind which the caller finds what it has written.
+	save := e.saveBatch()
+	defer save()
+	e.mixes.split, e.mixes.kept = false, 0
+	e.stop.decide = 0 // of several graphs no share is known
+	image := b.Images
+	n, rest := len(b.Token), 0
+	for i := 0; i < n && rc == 0; {
+		to, s := i+1, b.Seq[i]
+		if i >= e.later[s] { // of the rest
+			e.moveRow(i, rest)
+			e.at[i] = int32(rest)
+			rest++
+			i = to
+			continue
+		}
+		if len(image) == 0 || image[0].Row != i {
+			for to < n && b.Seq[to] == s && to < e.later[s] && e.sameMix(i, to) &&
+				(len(image) == 0 || image[0].Row != to) {
+				to++
+			}
+			e.useMixOf(i)
+			rc = C.uma_decode_rows(e.ctx, e.cbatch, C.int32_t(i), C.int32_t(to-i), e.stop)
+			e.guard(s)
+			i = to
+			continue
+		}
+		part, at := image[0].Part, image[0].At
+		for image = image[1:]; len(image) > 0 && image[0].Row == to && image[0].Part == part && b.Seq[to] == s &&
+			e.sameMix(i, to); to++ {
+			image = image[1:]
+		}
+		if part.Together && to-i != part.N {
+			return 0, fmt.Errorf("%w: rows %d … %d of an image of %d rows, which must be in one batch",
+				runtime.ErrDecode, at, at+to-i-1, part.N)
+		}
+		rows := part.Rows[at*e.images.width : (at+to-i)*e.images.width]
+		e.useMixOf(i)
+		rc = C.uma_images_decode(e.ctx, (*C.float)(unsafe.SliceData(rows)), C.int32_t(to-i), C.int32_t(e.images.width),
+			C.int32_t(b.Pos[i]), C.int32_t(s), C.bool(part.Together), e.stop)
+		e.guard(s)
+		i = to
+	}
+	if rc == 0 && rest > 0 {
+		rc = e.computeRest(rest)
+	}
+	return rc, nil
+}
+
+// saveBatch returns what puts the batch back as it is now.
+func (e *engine) saveBatch() func() {
+	b, n := &e.batch, len(e.batch.Token)
+	tokens, pos, seqs, what := slices.Clone(b.Token), slices.Clone(b.Pos), slices.Clone(b.Seq), slices.Clone(b.Logits)
+	mix, has := slices.Clone(b.Mix), slices.Clone(e.has[:n])
+	return func() {
+		b.Token, b.Pos, b.Seq, b.Logits, b.Mix = b.Token[:n], b.Pos[:n], b.Seq[:n], b.Logits[:n], b.Mix[:len(mix)]
+		copy(b.Token, tokens)
+		copy(b.Pos, pos)
+		copy(b.Seq, seqs)
+		copy(b.Logits, what)
+		copy(b.Mix, mix)
+		copy(e.has, has)
+	}
+}
+
+func (e *engine) moveRow(from, to int) {
+	b := &e.batch
+	b.Token[to], b.Pos[to], b.Seq[to], b.Logits[to] = b.Token[from], b.Pos[from], b.Seq[from], b.Logits[from]
+	if e.has[to] = e.has[from]; len(b.Mix) > 0 {
+		b.Mix[to] = b.Mix[from]
+	}
+}
+
+// computeRest computes the first rows of the batch.
+func (e *engine) computeRest(rows int) C.int32_t {
+	b := &e.batch
+	b.Token, b.Pos, b.Seq, b.Logits = b.Token[:rows], b.Pos[:rows], b.Seq[:rows], b.Logits[:rows]
+	b.Mix = b.Mix[:min(rows, len(b.Mix))]
+	return e.compute(rows)
+}
+
+// sameMix reports whether two rows have the same adapters.
+func (e *engine) sameMix(i, j int) bool {
+	return len(e.batch.Mix) == 0 || e.batch.Mix[i] == e.batch.Mix[j]
+}
+
+// useMixOf applies the adapters of row i.
+func (e *engine) useMixOf(i int) {
+	if e.mixes.piece != nil {
+		e.use(e.batch.Mix[i])
+	}
+}
+
+// checkImages refuses images that the projector has not made, and sets later: for each sequence the first row behind
+// those of its images.
+func (e *engine) checkImages() error {
+	b := &e.batch
+	if e.images == nil {
+		return fmt.Errorf("%w: rows of images, and the model has no projector", runtime.ErrDecode)
+	}
+	if e.later == nil {
+		e.later, e.at = make([]int, e.caps.MaxSequences), make([]int32, cap(b.Token))
+	}
+	clear(e.later)
+	for _, r := range b.Images {
+		if p := r.Part; r.At < 0 || r.At >= p.N || len(p.Rows) != p.N*e.images.width {
+			return fmt.Errorf("%w: row %d: row %d of an image with %d, in %d "+
+				"values", runtime.ErrDecode, r.Row, r.At, p.N,
+				len(p.Rows))
+		}
+		e.later[b.Seq[r.Row]] = r.Row + 1
+	}
+	for i, s := range b.Seq {
+		if i < e.later[s] && b.Logits[i] != 0 {
+			return fmt.Errorf("%w: row %d has logits and lies before rows of an image", runtime.ErrDecode, i)
+		}
+	}
+	return nil
+}
+
+// dropBatch removes what a batch of several parts has left in the cells: its caller sees none of it computed.
+func (e *engine) dropBatch() {
+	b := &e.batch
+	for i, s := range b.Seq {
+		if i == 0 || b.Seq[i-1] != s {
+			e.SeqRemove(s, b.Pos[i], -1)
+		}
+	}
+}
+
+// place returns where row i of the batch was when it was computed.
+func (e *engine) place(i int) int {
+	if e.mixed {
+		return int(e.at[i])
+	}
+	return i
+}
