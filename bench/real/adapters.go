@@ -34,12 +34,14 @@ var adapterLoads = []struct {
 	{"two and none in turn", func(i int) int { return i%3 - 1 }},
 }
 
-// with returns the adapters of a request.
+// with returns the adapters of a request: both are named, because llama-server gives a request without any those that
+// it was started with, in full.
 func (a *Adapters) with(id int) []Adapter {
-	if id < 0 {
-		return []Adapter{}
+	of := []Adapter{{ID: 0}, {ID: 1}}
+	if id >= 0 {
+		of[id].Scale = a.Scale
 	}
-	return []Adapter{{ID: id, Scale: a.Scale}}
+	return of
 }
 
 // Check compares the answers to as many of texts as there are streams, and measures the loads with the others.

@@ -16,9 +16,14 @@ func TestAdapters(t *testing.T) {
 			},
 			"/completion": func(body map[string]any) any {
 				id := int32(2)
-				if l := body["lora"].([]any); len(l) > 0 {
-					a := l[0].(map[string]any)
-					if id = int32(a["id"].(float64)); a["scale"] != 0.5 {
+				named := body["lora"].([]any)
+				if len(named) != 2 { // of a request that names none llama-server applies all
+					t.Errorf("%v", named)
+				}
+				for _, l := range named {
+					if a := l.(map[string]any); a["scale"] == 0.5 {
+						id = int32(a["id"].(float64))
+					} else if a["scale"] != 0. {
 						t.Errorf("%v", a)
 					}
 				}

@@ -122,7 +122,8 @@ type Adapter struct {
 	Scale float64 `json:"scale"`
 }
 
-// Complete continues prompt greedily by at most n tokens. The server's adapters do not apply but for those named.
+// Complete continues prompt greedily by at most n tokens, with adapters: all of the server's, or none are named and it
+// is as the server was started.
 func (s *Server) Complete(ctx context.Context, prompt []int32, n int, adapters ...Adapter) (*Completion, error) {
 	var c Completion
 	body := map[string]any{"prompt": prompt, "n_predict": n, "temperature": 0, "n_probs": topTokens,

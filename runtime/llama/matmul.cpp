@@ -242,7 +242,8 @@ bool claimed(const uma_kernels * kernels, const ggml_tensor * op) {
         return false;
     }
     const ggml_tensor *w = op->src[0], *x = op->src[1];
-    return kernels->strip(w->type) > 0 && w->ne[0] % 32 == 0 && w->nb[0] == ggml_type_size(w->type) && (!w->buffer || ggml_backend_buffer_is_host(w->buffer)) &&
+    const int64_t      least = w->type == GGML_TYPE_F32 || w->type == GGML_TYPE_F16 ? 16 : 32; // 16: an adapter's rank
+    return kernels->strip(w->type) > 0 && w->ne[0] % least == 0 && w->nb[0] == ggml_type_size(w->type) && (!w->buffer || ggml_backend_buffer_is_host(w->buffer)) &&
            (x->type == GGML_TYPE_F32 || (int) x->type == product_type(w->type)) && x->nb[0] == ggml_type_size(x->type) && op->type == GGML_TYPE_F32 &&
            op->nb[0] == sizeof(float);
 }
@@ -382,7 +383,7 @@ class products : public ggml::cpu::tensor_traits {
     // quantise does this thread's part of the activations: blocks, whatever rows they are of.
     static void quantise(const ggml_compute_params * p, const ggml_tensor * x, ggml_type type, char * to) {
         const ggml_from_float_t from_float = ggml_get_type_traits_cpu(type)->from_float;
-        const int64_t           values = ggml_blck_size(type) > 1 ? ggml_blck_size(type) : 32, bytes = ggml_row_size(type, values);
+        const int64_t           values = ggml_blck_size(type) > 1 ? ggml_blck_size(type) : 16, bytes = ggml_row_size(type, values);
         const int64_t           blocks = x->ne[0] / values, all = blocks * ggml_nrows(x), end = all * (p->ith + 1) / p->nth;
         for (int64_t b = all * p->ith / p->nth; b < end;) {
             const int64_t r = b / blocks, at = b % blocks, count = std::min(blocks - at, end - b);

@@ -19,15 +19,15 @@ import (
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
 
-// weightTypes are the types of weights that the kernels take: ggml's numbers, and the values that share a scale, of
-// which a row is a multiple.
+// weightTypes are the types of weights that the kernels take: ggml's numbers, and how many values share a scale, or
+// else are taken at once; a row is a multiple of that.
 var weightTypes = []struct {
 	name        string
 	typ, values int
 }{
 	{"Q4_0", 2, 32}, {"Q5_0", 6, 32}, {"Q8_0", 8, 32}, {"Q4_K", 12, 256}, {"Q5_K", 13, 256}, {"Q6_K", 14, 256},
-	{"IQ4_NL", 20, 32}, {"IQ4_XS", 23, 256}, {"F16", typeF16, 32}, {"BF16", typeBF16, 32},
-	{"F32", typeF32, 32},
+	{"IQ4_NL", 20, 32}, {"IQ4_XS", 23, 256}, {"F16", typeF16, 16}, {"BF16", typeBF16, 32},
+	{"F32", typeF32, 16},
 	{"Q4_1", 3, 32}, {"Q5_1", 7, 32}, {"Q2_K", 10, 256}, {"Q3_K", 11, 256}, {"MXFP4", 39, 32}, {"NVFP4", 40, 64},
 	{"TQ1_0", 34, 256}, {"TQ2_0", 35, 256}, {"IQ2_XXS", 16, 256}, {"IQ2_XS", 17, 256}, {"IQ2_S", 22, 256},
 	{"IQ3_XXS", 18, 256}, {"IQ3_S", 21, 256},
