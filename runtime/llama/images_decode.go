@@ -128,9 +128,8 @@ func (e *engine) checkImages() error {
 	clear(e.later)
 	for _, r := range b.Images {
 		if p := r.Part; r.At < 0 || r.At >= p.N || len(p.Rows) != p.N*e.images.width {
-			return fmt.Errorf("%w: row %d: row %d of an image with %d, in %d "+
-				"values", runtime.ErrDecode, r.Row, r.At, p.N,
-				len(p.Rows))
+			return fmt.Errorf("%w: row %d: row %d of an image with %d, in %d values", runtime.ErrDecode, r.Row,
+				r.At, p.N, len(p.Rows))
 		}
 		e.later[b.Seq[r.Row]] = r.Row + 1
 	}

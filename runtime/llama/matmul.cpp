@@ -110,7 +110,7 @@ struct pieces {
     }
 };
 
-// The piece that a thread has taken and not begun. Where a node of the graph has several products, or a node follows another
+// The piece that a thread has taken and not begun. Where a node of the graph has several products, or has the rows of another
 // one, their pieces are numbered through. A thread takes a piece before it computes the one before, so that its weights come in meanwhile.
 thread_local int64_t taken;
 
@@ -218,11 +218,11 @@ int product_type(int type) {
     return ggml_get_type_traits_cpu((ggml_type) type)->vec_dot_type;
 }
 
-// A product that multiplies the activations that one before it has prepared FOLLOWS that one: a number among a node's parameters
-// that ggml has no use for. Attention's three products and a feed-forward network's first two multiply the same rows; what
-// is between them may use the first ASIDE bytes of the threads' common memory.
-constexpr int     FOLLOWS = GGML_MAX_OP_PARAMS / sizeof(int32_t) - 1;
-constexpr int64_t ASIDE   = 16 << 10;
+// A product that multiplies the rows that one before it has prepared is marked with SAME_ROWS, a number among a node's
+// parameters that ggml has no use for. Attention's three products and a feed-forward network's first two are such; what is between
+// them may use the first ASIDE bytes of the threads' common memory.
+constexpr int     SAME_ROWS = GGML_MAX_OP_PARAMS / sizeof(int32_t) - 1;
+constexpr int64_t ASIDE     = 16 << 10;
 
 char * prepared_rows(const ggml_compute_params * p) {
     return (char *) p->wdata + ASIDE;
@@ -304,18 +304,18 @@ class products : public ggml::cpu::tensor_traits {
         const int64_t       k = w->ne[0], n = x->ne[1];
         const bool          round = x->type != type;
         const int64_t       row   = round ? ggml_row_size(type, k) : x->nb[1];
-        const bool          shared = round || op->op == GGML_OP_MUL_MAT_ID, prepared = together(op, type), follows = prepared && op->op_params[FOLLOWS];
-        if (!follows) {
+        const bool          shared = round || op->op == GGML_OP_MUL_MAT_ID, prepared = together(op, type), same = prepared && op->op_params[SAME_ROWS];
+        if (!same) {
             numbered = 0;
         } else if (p->nth > 1) {
             taken = numbered + p->ith; // each has one of these: that with its number, whose weights have come in
         }
-        if (prepared && !follows) {
+        if (prepared && !same) {
             quantise_prepared(p, kernels, op, type);
         } else if (round && !prepared) {
             quantise(p, x, type, (char *) p->wdata);
         }
-        if (shared && !follows && p->nth > 1) {
+        if (shared && !same && p->nth > 1) {
             if (p->ith == 0) {
                 ggml_threadpool_chunk_set(p->threadpool, p->nth);
             }
@@ -434,9 +434,9 @@ void uma_matmul_graph(ggml_cgraph * graph, int threads) {
             continue;
         }
         if (claimed(kernels, op) && products::together(op, (ggml_type) product_type(op->src[0]->type))) {
-            const bool follows     = first && first->src[1] == op->src[1] && first->src[0]->type == op->src[0]->type;
-            op->op_params[FOLLOWS] = follows;
-            if (!follows) {
+            const bool same          = first && first->src[1] == op->src[1] && first->src[0]->type == op->src[0]->type;
+            op->op_params[SAME_ROWS] = same;
+            if (!same) {
                 first = op;
             }
         } else if (first && !spares(op, first->src[1], threads)) {
