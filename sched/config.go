@@ -8,24 +8,6 @@ import (
 	"github.com/uma-serve/uma-serve/sched/guess"
 )
 
-// Defaults that stand where a Config field is 0.
-const (
-	DefaultTickBudget      = 30 * time.Millisecond
-	DefaultGuard           = 100 * time.Millisecond // for command lines; Config.Guard 0 is off
-	DefaultStartBudget     = 64                     // tokens
-	DefaultFirstPrefill    = 4                      // tokens; for servers. Config.FirstPrefill 0 is StartBudget
-	DefaultMinPrefill      = 4                      // tokens
-	DefaultMaxHeld         = 3                      // steps
-	DefaultDecodeReserve   = 32                     // cells
-	DefaultBackgroundEvery = 5 * time.Second
-	DefaultPauseGrace      = 2 * time.Second
-	DefaultShareGrace      = time.Second // long enough that short answers end by themselves
-	DefaultITLTarget       = 100 * time.Millisecond
-	DefaultThinkFloor      = 250 * time.Millisecond
-	DefaultThinkMultiplier = 2.5
-	DefaultDraftCost       = 0.25
-)
-
 // ClassLimits bound one priority class. 0 = only the bounds of Config hold.
 type ClassLimits struct {
 	MaxRunning int `words:"max_running"` // requests that hold a sequence

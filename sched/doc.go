@@ -139,11 +139,12 @@
 //	promise.go       targets, strict requests, background requests beside targets, the pace of prompts
 //	forecast/        when an arrival would give its first token, and which promise would be broken
 //	policy_NAME.go   a policy: which tokens are in the next batch
-//	prompts.go       how many prompt tokens a step computes beside answers, also those of other engines (within)
-//	solo.go          the length of steps that no answer waits for
+//	target.go        the deadline of a step, which rows, chunks and guesses keep
+//	prompts.go       how many prompt tokens a step computes, beside answers and alone
 //	together.go      when prompts that arrived together wait for each other's first token
 //	guess/           how many guessed tokens a step computes; speculate.go tells it of the step
 //	cost/            how long a step takes, also after a change of the number of threads
+//	tuning.go        the numbers of all these rules
 //	mix.go           how many passes a step with several mixes of adapters takes
 //	price/           whether stored cells are restored or computed, evicted ones copied or discarded
 //	outlook.go       what other engines on the device hear

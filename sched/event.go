@@ -234,7 +234,7 @@ func (s *Scheduler) outcome(e *EvStep) {
 	}
 	switch e.Outcome {
 	case StepOK:
-		s.clock.tick.Add(float64(e.Took), 0.2)
+		s.clock.tick.Add(float64(e.Took), tickWeight)
 		s.policy.observe(&s.plan, e.Took)
 		if s.guesses.Trial() {
 			s.cost.EndStreak()

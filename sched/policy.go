@@ -50,15 +50,9 @@ type batcher struct {
 	outputs  int             // rows of prompts whose every row has an output that the batch has room for
 	prompts  [NumClasses]int // prompt tokens of each class so far
 	load     cost.Load
-	waits    bool // a prompt waits for a step with more room than this one has for its kind
+	due      deadline // of the answers and thoughts in the batch
+	waits    bool     // a prompt waits for a step with more room than this one has for its kind
 }
-
-// maxPromptRows is the number of logits rows of prompt tokens in a step. Each is as long as the vocabulary, and the
-// caller reads all of it between two steps.
-const maxPromptRows = 16
-
-// maxForced is the longest slice of forced tokens: the others' tokens wait for it.
-const maxForced = 16
 
 // decode adds the next token of r, which must be decoding and not paused. The batch must have room. A cell is free,
 // because preemptForCells keeps one for every request that can run and prefill leaves it.
@@ -71,6 +65,7 @@ func (b *batcher) decode(r *request, why Reason) {
 		n = min(left, maxForced, 1+max(0, min(b.left-b.keep, b.cells)-b.unserved))
 	}
 	b.add(r, n, SliceDecode, why)
+	b.due.add(b.s, r)
 	if r.turns.probe > 0 {
 		b.fork(r)
 	}

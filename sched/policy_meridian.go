@@ -53,12 +53,9 @@ type meridian struct{ predictive }
 
 func newMeridian(s *Scheduler) *meridian { return &meridian{newPredictive(s)} }
 
-// thinkShare is the part of the time left under the target that thinking requests may take while prompts wait.
-const thinkShare = 0.5
-
-// learnedSteps is the number of steps after which the cost model decides about rows of thinking requests.
-const learnedSteps = 8
-
+// fill is one pass over the step's candidates in the order of their value: rows that are computed in any case, rows in
+// turn, chunks of prompts, and then the rows that found no room before the chunks. Each is added while the cost model
+// says that the step ends by the answers' deadline (target.go); guesses, the last candidates, follow in speculate.
 func (p *meridian) fill(b *batcher) {
 	s := b.s
 	p.split()
@@ -66,16 +63,21 @@ func (p *meridian) fill(b *batcher) {
 	// Rows are kept for prompts, or answers that fill the batch would stop them.
 	b.reserve(p.pre)
 	rows := p.cfg.MaxBatch - b.keep
+
 	// Rule 1, and rule 4 while no answer runs.
 	answers, why := p.out, reason.Decode
-	var yielding []*request
+	var yielding, waiting []*request
 	if len(answers) == 0 {
 		answers, why = p.think, reason.Think
 	} else {
 		answers, yielding = p.apart(rows)
 	}
 	unserved := b.decodeAll(answers, rows, why)
-	budget := p.budget(b, answers)
+	due := b.due
+	for _, r := range unserved {
+		due.add(s, r)
+	}
+	budget := p.budget(b, due)
 	yielding = p.inTurn(b, yielding, rows, reason.Decode, reason.Decode, func(_ int, r *request) bool {
 		return p.rowFits(b, r, budget.most)
 	})
@@ -87,7 +89,7 @@ func (p *meridian) fill(b *batcher) {
 		}
 		yielding = nil
 	}
-	var waiting []*request
+
 	// Rule 2.
 	if len(p.out) > 0 {
 		share := 1.0
@@ -97,24 +99,30 @@ func (p *meridian) fill(b *batcher) {
 		now := s.cost.Upper(b.load)
 		waiting = p.thoughts(b, rows, now+mul(share, max(0, budget.ms-now)), budget.bounded)
 	}
+
 	// Rules 3 to 6.
 	p.prompts(b, budget)
-	// The rows that prompts left.
-	if n := min(len(unserved), b.left); n > 0 {
-		b.decodeAll(unserved, n, reason.DecodeTurn)
+
+	p.leftOver(b, budget.ms, unserved, yielding, waiting)
+	p.finish(b)
+}
+
+// leftOver gives the rows that prompts have left to the answers and thoughts that found none; those of thoughts keep
+// the step below ms.
+func (p *meridian) leftOver(b *batcher, ms float64, answers, yielding, thoughts []*request) {
+	s := b.s
+	if n := min(len(answers), b.left); n > 0 {
+		b.decodeAll(answers, n, reason.DecodeTurn)
 	}
-	for i, r := range yielding {
+	for _, r := range yielding {
 		if b.left > 0 {
 			b.decode(r, reason.DecodeTurn)
 			continue
 		}
-		for _, r := range yielding[i:] {
-			p.skip(b, r, reason.WaitEndangered)
-		}
-		break
+		p.skip(b, r, reason.WaitEndangered)
 	}
-	for _, r := range waiting {
-		if b.left > 0 && !s.plan.PrefillHeld && p.rowFits(b, r, budget.ms) {
+	for _, r := range thoughts {
+		if b.left > 0 && !s.plan.PrefillHeld && p.rowFits(b, r, ms) {
 			b.decode(r, reason.Think)
 			continue
 		}
@@ -124,7 +132,6 @@ func (p *meridian) fill(b *batcher) {
 	if s.plan.Reason == reason.None && s.clock.guard.thinkHeld > 0 {
 		s.plan.Reason = reason.Target
 	}
-	p.finish(b)
 }
 
 // apart splits the answers: those that the step is for, and the background ones that yield to their ITL targets. The

@@ -47,16 +47,6 @@ type uma struct {
 	dec, pre []*request // scratch
 }
 
-// A step may take so many times as long as one without prompts, whatever was configured. On a machine whose plain step
-// takes 150 ms, a goal of 30 ms would slow prompts down and smooth nothing.
-const (
-	goalSlack  = 1.5
-	guardSlack = 2
-)
-
-// turnEvery: in every so many steps the least recently served prompt goes first.
-const turnEvery = 8
-
 func newUMA(s *Scheduler) *uma {
 	cfg := &s.cfg
 	return &uma{
@@ -220,8 +210,8 @@ func (p *uma) observe(plan *Plan, took time.Duration) {
 		if p.alone.Known {
 			x = min(x, 4*p.alone.Value)
 		}
-		p.alone.Add(x, 0.2)
-		p.answers.Add(float64(plan.DecodeTokens), 0.2)
+		p.alone.Add(x, aloneWeight)
+		p.answers.Add(float64(plan.DecodeTokens), aloneWeight)
 		return
 	}
 	// Cells bounded it, so it is no measure of the budget.

@@ -31,39 +31,6 @@ func newPredictive(s *Scheduler) predictive {
 		pre: make([]*request, 0, n), shared: s.cfg.StartBudget, solo: s.cfg.StartBudget}
 }
 
-const (
-	// infeasibleSlack is the limit on a step, relative to answers alone, when even these miss the target: holding
-	// prompts then would stop them and smooth nothing.
-	infeasibleSlack = 1.5
-	// floorSlack is the limit on a step with the smallest chunk of a held prompt, relative to the target. The chunk
-	// shrinks to meet it, down to one token: behind a long context MinPrefill tokens alone can take twice the target.
-	floorSlack = 1.1
-	// infeasibleClear is the share of the target below which answers alone make it feasible again; below 1, so that
-	// times around the target do not switch the state in every step.
-	infeasibleClear = 0.9
-	// A step takes at most enoughSteps times what answers alone were measured to take, or enoughShare of the target if
-	// that is more: a longer one gains prompts little, and arrivals wait for its end. A step that gives a prompt its
-	// first token, or the smallest chunk, may take longer.
-	enoughSteps = 6
-	enoughShare = 0.7
-	// The first firstTokens tokens of an answer are waited for: prompts make way for them, in at most maxProtected
-	// steps more than there were other steps since. A prompt whose own first token is at most urgentSteps away does
-	// not.
-	firstTokens  = 5
-	maxProtected = 12
-	urgentSteps  = 2
-	// restSlack is the limit on a step that completes all prompts, relative to Config.SoloBudget: a few tokens left
-	// over would wait beside answers.
-	restSlack = 1.25
-	// One step in lateEvery may be given up, which costs prompts 5 % of their time at most, lateMost of them in a row,
-	// because disturbances seldom come alone. Where the machine has become slower, the next steps teach the cost model.
-	lateEvery = 32
-	lateMost  = 4
-	// lateSlower is the slowdown assumed for the step of answers alone that follows a step that was given up: the cause
-	// often lasts.
-	lateSlower = 1.5
-)
-
 func (p *predictive) lane(c Class, owner uint32) (Class, uint32) { return c, owner }
 
 func (p *predictive) observe(*Plan, time.Duration) {}

@@ -261,9 +261,6 @@ func (s *Scheduler) turnedOver() {
 	s.clock.turnover.Add(int64(s.now), turnoverWeight)
 }
 
-// turnoverWeight makes the mean of about the last 20 gaps: their sum is what a forecast needs, not the newest.
-const turnoverWeight = 0.1
-
 // firstTokenIn estimates the time to the first token of a prompt with left tokens to compute: at the pace of recent
 // steps, or by the cost model if nothing else runs. 0 = nothing was measured.
 func (s *Scheduler) firstTokenIn(left int) time.Duration {

@@ -1,113 +1,9 @@
 package sched
 
 import (
-	"time"
-
 	"github.com/uma-serve/uma-serve/sched/cost"
 	"github.com/uma-serve/uma-serve/sched/reason"
 )
-
-// stepBudget is the time that a step may take.
-type stepBudget struct {
-	ms     float64       // up to here no answer's next token is late
-	most   float64       // ≥ ms: up to here it may take for a prompt's first token, or for the smallest chunk
-	target time.Duration // the tightest ITL target of the answers in the step; 0 = none has one
-	// bounded is false when no answer in the step has a target; then ms is Config.SoloBudget.
-	bounded bool
-	// protectFirstTokens: an answer has just begun. Its first words are waited for, so prompts make way.
-	protectFirstTokens bool
-	others             bool // the answers of other engines bound it (EvLimit)
-	// left is the time until the first of the answers' next tokens is late, alone the duration of a step of the answers
-	// alone that 95 of 100 stay below; in ms. 0 = not known, or the target cannot be met.
-	left, alone float64
-}
-
-// within cuts the budget to limit ms, which other engines leave; 0 = no limit.
-func (b stepBudget) within(limit float64) stepBudget {
-	if limit > 0 && b.most > limit {
-		b.others = b.ms > limit
-		b.ms, b.most = min(b.ms, limit), limit
-	}
-	return b
-}
-
-// limitMs returns EvLimit's limit less the overhead between two batches, in ms; 0 = none.
-func (s *Scheduler) limitMs() float64 {
-	if s.clock.limit == 0 {
-		return 0
-	}
-	return max(float64(s.clock.limit)-s.overhead.Value, 1) / 1e6
-}
-
-// budget returns how long this step may take for these answers, whose rows are what the batch consists of.
-func (p *predictive) budget(b *batcher, answers []*request) stepBudget {
-	return p.ownBudget(b, answers).within(p.s.limitMs())
-}
-
-// ownBudget returns the budget without the answers of other engines.
-func (p *predictive) ownBudget(b *batcher, answers []*request) stepBudget {
-	const far = time.Duration(1<<63 - 1)
-	target, left, begun := far, far, false
-	for _, r := range answers {
-		t := p.s.itlTarget(r)
-		if t == 0 {
-			continue
-		}
-		target = min(target, t)
-		since := time.Duration(0)
-		if r.timing.emitted {
-			since = p.s.now.Sub(r.timing.lastEmit)
-		}
-		left = min(left, t-since)
-		begun = begun || r.generated < firstTokens && r.entry.Class == Interactive
-	}
-	if target == far {
-		ms := float64(p.cfg.SoloBudget) / 1e6
-		return stepBudget{ms: ms, most: ms}
-	}
-	over := p.s.overhead.Value / 1e6
-	ms := float64(left)/1e6 - over
-	plain := p.s.cost.Predict(b.load)
-	switch t := float64(target)/1e6 - over; {
-	case p.s.cost.Steps() == 0:
-	case plain > t:
-		p.infeasible = true
-	case plain < infeasibleClear*t:
-		p.infeasible = false
-	}
-	// Chunks are sized by upper, which includes the margin, so the limit below must include it too.
-	plain *= p.s.cost.Margin()
-	// Rule 7 of meridian.
-	if p.infeasible {
-		ms = max(ms, infeasibleSlack*plain)
-	}
-	budget := stepBudget{most: ms, protectFirstTokens: begun, target: target, bounded: true}
-	if !p.infeasible && p.s.cost.Steps() > 0 {
-		budget.left, budget.alone = ms, mul(p.s.cost.Answers(b.load), p.s.cost.Margin())
-		ms = min(ms, max(enoughSteps*budget.alone, enoughShare*float64(target)/1e6))
-	}
-	budget.ms = ms
-	p.s.clock.guard = guard{state: GuardTrim, target: target, infeasible: p.infeasible}
-	return budget
-}
-
-// bound returns the times at which a step of answers and prompts is given up: while there is just time left for a step
-// of the answers alone. What the prompts have computed in it is lost, so it is done at most once in lateEvery such
-// steps, up to lateMost times in a row.
-func (p *predictive) bound(budget *stepBudget) Bound {
-	s := p.s
-	s.clock.lateCredit = min(s.clock.lateCredit+1, lateMost*lateEvery)
-	if s.clock.lateCredit < lateEvery || s.cost.Steps() < learnedSteps {
-		return Bound{}
-	}
-	decide := budget.left - mul(lateSlower, budget.alone) - s.overhead.Value/1e6
-	return Bound{Decide: time.Duration(decide * 1e6), Limit: time.Duration(budget.left * 1e6)}
-}
-
-// itlTarget returns the target of r's next token after its newest one, 0 = none.
-func (s *Scheduler) itlTarget(r *request) time.Duration {
-	return r.spec.Targets.Next(s.cfg.ITLTarget, r.entry.Class == Interactive, r.timing.closing)
-}
 
 // promptFill gives the rest of one step to prompts.
 type promptFill struct {
@@ -137,7 +33,7 @@ func (p *predictive) prompts(b *batcher, budget stepBudget) {
 	}
 	p.sort()
 	f := p.newFill(b, budget)
-	f.together = p.holdsLast(b.load, &f.budget)
+	f.together = p.holdsLast(b.load, &f.budget) // rule 6
 	for _, r := range p.pre {
 		if !f.add(r) {
 			break
@@ -238,7 +134,7 @@ func (f *promptFill) chunk(r *request, most int) (n int, why Reason) {
 	if n < most && most == r.left() && awaitsFirstToken(r) && f.fits(f.budget.most, r, most) == most {
 		n = most
 	}
-	// Rule 5 of meridian: the first words of the answers that have just begun go before this prompt.
+	// Rule 5: the first words of the answers that have just begun go before this prompt.
 	if f.protect && !(awaitsFirstToken(r) && r.left() <= urgentSteps*n) {
 		n = 0
 	}
@@ -316,4 +212,38 @@ func (f *promptFill) report() {
 	default:
 		p.solo = f.total
 	}
+}
+
+// soloExtrapolation is the most prompt tokens of such a step, whatever the cost model says. The first step with prompt
+// tokens ever is a small one: it shows how fast the machine is.
+func (s *Scheduler) soloExtrapolation() int {
+	if s.cost.Prompts() == 0 {
+		return max(1, s.cfg.FirstPrefill, s.cfg.MinPrefill)
+	}
+	return max(s.cfg.StartBudget, s.cfg.MinPrefill, int(2*s.cost.Largest()))
+}
+
+// soloFits is the most tokens of prompts, the farthest of which is at position start, that such a step has time for:
+// the bound for policies that do not predict.
+func (s *Scheduler) soloFits(start, most int) int {
+	if s.cost.Prompts() == 0 {
+		return min(most, s.soloExtrapolation())
+	}
+	ms := max(restSlack*float64(s.cfg.SoloBudget)/1e6, s.soloMs(cost.Load{}, start))
+	n := max(s.cost.FitsLikely(ms, cost.Load{}, start, most), min(most, s.cfg.MinPrefill))
+	if n < most {
+		n = cost.WholeTiles(0, max(1, s.cfg.MinPrefill), n)
+	}
+	return n
+}
+
+// soloMs returns the limit on such a step in milliseconds: Config.SoloBudget, or where soloTokens take longer, their
+// time up to Config.SoloLimit. base is in the batch already; the first prompt is at position start.
+func (s *Scheduler) soloMs(base cost.Load, start int) float64 {
+	ms := float64(s.cfg.SoloBudget) / 1e6
+	if limit := float64(s.cfg.SoloLimit) / 1e6; limit > ms {
+		base.AddPrompt(start, soloTokens)
+		ms = max(ms, min(s.cost.Likely(base), limit))
+	}
+	return ms
 }

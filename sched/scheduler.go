@@ -280,7 +280,7 @@ type guard struct {
 func (s *Scheduler) observeGap(took time.Duration) {
 	gap := max(0, float64(s.now.Sub(s.clock.began)-took-s.clock.waited))
 	// The limit keeps a restore between two steps, or a machine that slept, from raising the mean.
-	s.overhead.Add(min(gap, mul(4, s.overhead.Value)+float64(time.Millisecond)), 0.1)
+	s.overhead.Add(min(gap, mul(4, s.overhead.Value)+float64(time.Millisecond)), overheadWeight)
 }
 
 // Cost returns the state of the cost model for Config.Cost of a later run. It is that of the number of threads that the

@@ -42,10 +42,6 @@ func (s *Scheduler) overShare(o, r *request) bool {
 	return false
 }
 
-// aloneGraces × Config.ShareGrace is the time that a user's only running request gets before it is preempted for a
-// share.
-const aloneGraces = 8
-
 // overCells reports whether u has two running requests or more, and more cells than its share.
 func (s *Scheduler) overCells(u *queue.User) bool {
 	if u.Running-u.Leaving < 2 || s.queue.Users() == 1 {

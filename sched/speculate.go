@@ -2,15 +2,10 @@ package sched
 
 import (
 	"fmt"
-	"math"
-	"time"
 
 	"github.com/uma-serve/uma-serve/sched/guess"
 	"github.com/uma-serve/uma-serve/sched/reason"
 )
-
-// backgroundWorth is the weight of a background request's token for package guess; that of an interactive request is 1.
-const backgroundWorth = 0.5
 
 // speculate adds rows of guessed tokens, which package guess chooses, to the batch, which is complete otherwise.
 func (s *Scheduler) speculate(b *batcher) {
@@ -102,41 +97,6 @@ func (s *Scheduler) promptsWait() bool {
 		}
 	}
 	return false
-}
-
-// guessLimit returns the time in milliseconds that the ITL targets of the batch's answers, and the answers of other
-// engines (EvLimit), leave for the step.
-func (s *Scheduler) guessLimit(b *batcher) float64 {
-	if others := s.limitMs(); others > 0 {
-		return min(others, s.ownGuessLimit(b))
-	}
-	return s.ownGuessLimit(b)
-}
-
-func (s *Scheduler) ownGuessLimit(b *batcher) float64 {
-	left := time.Duration(math.MaxInt64)
-	for i := range s.plan.Batch {
-		r := s.out.batch[i]
-		if r == nil || s.plan.Batch[i].Kind != SliceDecode {
-			continue
-		}
-		t := s.itlTarget(r)
-		if t == 0 {
-			continue
-		}
-		if r.timing.emitted {
-			t -= s.now.Sub(r.timing.lastEmit)
-		}
-		left = min(left, t)
-	}
-	if left == math.MaxInt64 {
-		return math.Inf(1)
-	}
-	limit, plain := float64(left)/1e6-mul(s.overhead.Value, 1e-6), s.cost.Predict(b.load)
-	if plain > limit { // missed without guesses too: then only more tokens per step help
-		return mul(infeasibleSlack, mul(plain, s.cost.Margin()))
-	}
-	return limit
 }
 
 // decide records the newest decision about r's guesses.

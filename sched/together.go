@@ -1,8 +1,6 @@
 package sched
 
 import (
-	"time"
-
 	"github.com/uma-serve/uma-serve/sched/cost"
 )
 
@@ -11,17 +9,6 @@ import (
 // target. With 16 equal requests the last first token then comes up to 2.9 times as late as when prompts go first (135
 // M, AVX2), and steps of few rows at the end make all of them later. So where the answers to come would leave prompts
 // little of a step, the prompts are computed up to their last token, and complete in one step.
-const (
-	// togetherShare is the share of a step that answers must leave to prompts for each to begin on its own.
-	togetherShare = 0.75
-	// togetherLeast is the fewest prompts that wait for each other.
-	togetherLeast = 4
-	// togetherFor limits the wait of a prompt for others, with the time that all of them take by the cost model. A
-	// prompt waits once: when its group has ended without it, it waits for no other.
-	togetherFor = 2500 * time.Millisecond
-	// togetherSteps × Config.MaxRunning is the same in steps.
-	togetherSteps = 4
-)
 
 // together is the state of a group of prompts that complete in one step.
 type together struct {
