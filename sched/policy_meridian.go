@@ -32,8 +32,7 @@ import (
 //     SoloLimit), so that progress is visible and a cancel or an arrival does not wait for seconds. The first chunk of
 //     all has Config.FirstPrefill tokens;
 //  5. beside an interactive answer of fewer than 5 tokens prompts are held, because its first words are waited for: in
-//     at most 12 steps more than there were other steps, and not where a chunk halves the way to a prompt's first
-//     token, or shortens those of all prompts by parts that add up to a half (promptFill.near);
+//     at most 12 steps more than there were other steps, and not a prompt that is within two steps of its first token;
 //  6. prompts that arrived together, four and more, complete in one step, where their answers would leave later prompts
 //     less than 0.75 of a step, and where that takes 2.5 s at most (together.go);
 //  7. where answers alone take longer than the target, it cannot be met (Stats.TargetInfeasible). Then a step may take

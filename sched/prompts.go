@@ -18,7 +18,7 @@ type promptFill struct {
 	cutBy            Reason // of a chunk that the budget cuts
 	together         bool   // prompts before their first token are left without their last token
 	waits            bool   // together has left out a token
-	protect          bool   // prompts get a chunk only where it brings first tokens near
+	protect          bool   // only prompts whose first token is near get a chunk
 
 	total   int    // prompt tokens of the step
 	stopped Reason // why no further prompt got a chunk; reason.None = all got what they could use
@@ -135,7 +135,7 @@ func (f *promptFill) chunk(r *request, most int) (n int, why Reason) {
 		n = most
 	}
 	// Rule 5: the first words of the answers that have just begun go before this prompt.
-	if f.protect && !(awaitsFirstToken(r) && f.near(r, n)) {
+	if f.protect && !(awaitsFirstToken(r) && r.left() <= urgentSteps*n) {
 		n = 0
 	}
 	if n == most {
@@ -173,22 +173,6 @@ func (f *promptFill) first(r *request, n, most int, why Reason) (int, Reason) {
 		return 0, why
 	}
 	return n, why
-}
-
-// near reports whether the next n tokens of r bring first tokens so much nearer that they go before the first words of
-// other answers: that of r by a part of 1/urgentSteps, or those of all prompts, one behind the other, by parts that add
-// up to as much. Prompts that complete together wait for each other anyway.
-func (f *promptFill) near(r *request, n int) bool {
-	if f.together || urgentSteps*n >= r.left() {
-		return urgentSteps*n >= r.left()
-	}
-	parts, before := 0.0, 0
-	for _, r := range f.p.pre {
-		if before += r.left(); awaitsFirstToken(r) {
-			parts += float64(n) / float64(before)
-		}
-	}
-	return urgentSteps*parts >= 1
 }
 
 // fits returns how many of r's next tokens, at most most, keep the step within ms.

@@ -90,8 +90,8 @@ const (
 	restSlack = 1.25
 
 	// The first firstTokens tokens of an answer are waited for: prompts make way for them, in at most maxProtected
-	// steps more than there were other steps since. A chunk that shortens the ways to first tokens by 1/urgentSteps,
-	// in all, does not (5).
+	// steps more than there were other steps since. A prompt whose own first token is at most urgentSteps away does
+	// not (5).
 	firstTokens  = 5
 	maxProtected = 12
 	urgentSteps  = 2
