@@ -98,6 +98,13 @@ run "$cmake" -S "$dir/source" -B "$dir" -G 'Unix Makefiles' -DUMA_TREE="$tree" -
 [ -e "$library" ] || echo "building ggml's $name back end${CUDA_ARCHITECTURES:+ for $CUDA_ARCHITECTURES} in $dir:" \
 	"many minutes the first time" >&2
 run "$cmake" --build "$dir" --target uma_backend -j "${JOBS:-$(getconf _NPROCESSORS_ONLN)}"
+# A name that no shader has would leave out one that the checks need.
+if [ "$glslc" = glslc-check ]; then
+	while read -r pattern; do
+		compgen -G "$dir/ggml/src/ggml-vulkan/vulkan-shaders.spv/$pattern.spv" >/dev/null ||
+			fail "scripts/backend/glslc-check names $pattern, but this llama.cpp has no shader of that name"
+	done < <("scripts/backend/$glslc" --list)
+fi
 # A running uma-serve keeps the library that it has loaded.
 cp "$library" "$bin/.libggml-$name.so.$$"
 mv "$bin/.libggml-$name.so.$$" "$bin/libggml-$name.so"

@@ -91,7 +91,8 @@ fetched() {
 	false
 }
 
-contract='TestContract|TestGreedyRepeats|TestSplit|TestNoKVOffload|TestPlaced|TestCPUMoE|TestProjectorOnADevice'
+contract='TestContract|TestGreedyRepeats|TestSplit|TestManyRows|TestNoKVOffload|TestPlaced|TestCPUMoE'
+contract+='|TestProjectorOnADevice'
 engine() {
 	for layers in -1 2 0; do # two are the output and a layer of the two or four that the models of these tests have
 		part "the engine's contract, --gpu-layers $layers"

@@ -55,6 +55,47 @@ func TestSplit(t *testing.T) {
 	}
 }
 
+// TestManyRows: graphs of 64 rows behind up to 1,088 cells give the processor's logits on a device. With so many rows
+// ggml multiplies by other kernels than with eight, and from 513 cells on it asks which parts of the mask are empty.
+func TestManyRows(t *testing.T) {
+	layers := testLayers(t)
+	if layers == 0 {
+		t.Skip("UMA_TEST_GPU_LAYERS is not set: no device is to be used")
+	}
+	const rows, graphs = 64, 17
+	cfg := ggufgen.Tiny()
+	cfg.Type = ggufgen.F32 // see TestSplit
+	path := model(t, cfg)
+	logits := func(layers int) [][]float32 {
+		e := mustOpen(t, runtime.Options{ModelPath: path, GPULayers: layers, ContextTokens: 2048, Batch: rows,
+			MicroBatch: rows, Sequences: 1})
+		var out [][]float32
+		for pos := range runtime.Pos(rows * graphs) {
+			last := pos%rows == rows-1
+			e.Batch().Add(runtime.Token(3+pos*7%500), pos, 0, last)
+			if !last {
+				continue
+			}
+			if err := e.Decode(); err != nil {
+				t.Fatalf("%d layers on the device, %d cells: %v", layers, pos+1, err)
+			}
+			out = append(out, slices.Clone(e.Logits(rows-1)))
+			e.Batch().Reset()
+		}
+		return out
+	}
+	want := logits(0)
+	for i, got := range logits(layers) {
+		limit := (slices.Max(want[i]) - slices.Min(want[i])) / 200
+		for j := range got {
+			if d := got[j] - want[i][j]; !(max(d, -d) <= limit) {
+				t.Fatalf("graph %d: logit %d is %v, on the processor %v; the limit is %v apart", i, j, got[j],
+					want[i][j], limit)
+			}
+		}
+	}
+}
+
 // TestNoKVOffload: the cells of layers on a device are there, or in the host's memory with NoKVOffload.
 func TestNoKVOffload(t *testing.T) {
 	if testLayers(t) == 0 {
