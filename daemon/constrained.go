@@ -10,6 +10,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/constrain"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/daemon/report"
+	"github.com/uma-serve/uma-serve/daemon/stage"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -68,15 +69,15 @@ func (s *Server) grammarsOf(m *prepare.Model, j job) (g constrain.Grammars, park
 		return g, false, bad
 	}
 	j.r.waiter.Owner, j.r.waiter.Job = j.r.Owner, j
-	j.r.life.enter(stageCompiling)
+	j.r.life.Enter(stage.Compiling)
 	if g, parked, bad = s.grammars.Get(format, calls, &j.r.waiter, &j.w.Notes); !parked {
-		j.r.life.enter(stagePreparing)
+		j.r.life.Enter(stage.Preparing)
 	}
 	return g, parked, bad
 }
 
 // closeMessage makes the answer a new message where the conversation ends with the assistant's, which cannot be the
-// beginning of the form that the request asks for: frameworks ask for a form when the model has answered in words.
+// beginning of the format that the request asks for: frameworks ask for one when the model has answered in words.
 // A client that asks for the continuation gets an error instead.
 func (s *Server) closeMessage(l *loop, w *wire.Request, g *constrain.Grammars) {
 	n := len(w.Messages)
@@ -87,16 +88,23 @@ func (s *Server) closeMessage(l *loop, w *wire.Request, g *constrain.Grammars) {
 	if last.Role != "assistant" || last.Content == "" {
 		return
 	}
-	begins := make(chan bool, 1)
-	// The loop has the grammar's automaton.
-	ask := func(l *loop, _ time.Time) { begins <- g.Begins(last.Content, l.model.tags.Headers()) }
-	if !l.mail.Put(command{kind: cmdFit, ask: ask}) || <-begins {
+	begins := beginsTask{g, last.Content, make(chan bool, 1)}
+	if !l.mail.Put(command{kind: cmdAwaited, task: begins}) || <-begins.yes {
 		return
 	}
 	w.Continue = wire.ContinueOff
 	w.Notes.Add(wire.Note{Reason: "message_closed", Times: 1, Text: "The last message is the assistant's and cannot " +
-		"begin an answer of the requested form: the answer is a new message."})
+		"begin an answer of the requested format: the answer is a new message."})
 }
+
+// beginsTask asks whether a text can begin an answer that g constrains. The loop owns the grammar's automaton.
+type beginsTask struct {
+	g    *constrain.Grammars
+	text string
+	yes  chan bool
+}
+
+func (t beginsTask) run(l *loop, _ time.Time) { t.yes <- t.g.Begins(t.text, l.model.tags.Headers()) }
 
 // jobsOf returns the requests of waiters.
 func jobsOf(list []*constrain.Waiter) (jobs []job) {
@@ -110,7 +118,7 @@ func jobsOf(list []*constrain.Waiter) (jobs []job) {
 func (s *Server) unpark(list []*constrain.Waiter) {
 	jobs := jobsOf(list)
 	for _, j := range jobs {
-		j.r.life.enter(stageWaiting)
+		j.r.life.Enter(stage.Waiting)
 	}
 	if e := s.room.PutBack(jobs); e != nil {
 		s.refuseJobs(jobs, e)
@@ -141,7 +149,7 @@ func (s *Server) whyCompiling(rep *reports.WhyReport, q wire.WhyQuestion, uid ui
 func (j job) whyParked(src *constrain.Source, runs bool, since, now time.Time) reports.WhyRequest {
 	text := "Its " + src.Field + " is being compiled."
 	if !runs {
-		text = "Its " + src.Field + " waits to be compiled: one form of each user is compiled at a time."
+		text = "Its " + src.Field + " waits to be compiled: one grammar of each user is compiled at a time."
 	}
 	w := j.waits("compiling", text, since, now)
 	w.Form = &reports.WhyForm{Form: src.Name}

@@ -8,6 +8,7 @@ import (
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/daemon/report"
+	"github.com/uma-serve/uma-serve/daemon/stage"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime/pooling"
 	"github.com/uma-serve/uma-serve/sched"
@@ -61,7 +62,7 @@ func (l *loop) arriveEmbed(r *request, now time.Time) {
 	l.state.requests.Add(1)
 	l.embed.embeds = append(l.embed.embeds, r)
 	l.m.Embeddings.Inc()
-	if r.life.cancelled() {
+	if r.life.Cancelled() {
 		l.cancelEmbed(r, now)
 	}
 }
@@ -104,7 +105,7 @@ func (l *loop) arrivePart(r *request, now time.Time) {
 
 // embedRows takes the rows of a slice of a part, which begin at row from of the batch.
 func (l *loop) embedRows(p *request, s *sched.Slice, from int, now time.Time) {
-	if p.client().life.cancelled() || p.part.of.embed.over {
+	if p.client().life.Cancelled() || p.part.of.embed.over {
 		l.handle(core.Input{Kind: core.Cancel, Req: p.ID}, now)
 		return
 	}
@@ -185,7 +186,7 @@ func (l *loop) partDone(p *request, now time.Time) {
 
 // endPart ends a part for the core. It is forgotten when its output has gone.
 func (l *loop) endPart(p *request) {
-	p.life.enter(stageEnding)
+	p.life.Enter(stage.Ending)
 	if p.pending.Len() == 0 {
 		l.forget(p)
 	}
@@ -203,7 +204,7 @@ func (l *loop) forgetPart(p *request) {
 // endEmbed ends r when nothing of it runs any more.
 func (l *loop) endEmbed(r *request, now time.Time) {
 	e := r.embed
-	if r.life.over() || e.open > 0 || !e.over && e.next < len(e.texts) {
+	if r.life.Over() || e.open > 0 || !e.over && e.next < len(e.texts) {
 		return
 	}
 	l.embed.embeds = slices.DeleteFunc(l.embed.embeds, func(o *request) bool { return o == r })
@@ -221,7 +222,7 @@ func (l *loop) endEmbed(r *request, now time.Time) {
 func (l *loop) cancelEmbed(r *request, now time.Time) {
 	r.embed.over = true
 	for _, p := range l.requests {
-		if p.part != nil && p.part.of == r && !p.life.over() {
+		if p.part != nil && p.part.of == r && !p.life.Over() {
 			l.handle(core.Input{Kind: core.Cancel, Req: p.ID}, now)
 		}
 	}

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"encoding/json"
-	"strconv"
 	"time"
 )
 
@@ -37,9 +36,6 @@ func (s *Server) watchHostTier(l *loop, done <-chan struct{}) {
 		}
 	}
 }
-
-// HostTierMessage is the body of LinkHostTier for a cap in bytes.
-func HostTierMessage(bytes int64) []byte { return strconv.AppendInt(nil, bytes, 10) }
 
 // hearHostTier takes the cap of the host tier that the front has sent.
 func (f *frontLink) hearHostTier(s *Server, body []byte) {

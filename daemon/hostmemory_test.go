@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/uma-serve/uma-serve/daemon/link"
 	"github.com/uma-serve/uma-serve/internal/host/hostmem"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/runtime/fake"
@@ -73,7 +74,7 @@ func TestHostTierTakesTheNewestCap(t *testing.T) {
 		var last int64
 		for i := range int64(8) {
 			last = 1<<20*(i+1) + int64(round)
-			f.hearHostTier(r.Server, HostTierMessage(last))
+			f.hearHostTier(r.Server, link.HostTierMessage(last))
 		}
 		waitfor.True(t, "the newest cap is set", func() bool {
 			f.resizing.Lock() // those that wait come later, and set the same

@@ -4,6 +4,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/admission"
 	"github.com/uma-serve/uma-serve/daemon/constrain"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
+	"github.com/uma-serve/uma-serve/daemon/stage"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -59,7 +60,7 @@ func (s *Server) submit(l *loop, j job) {
 	if j.r.lines {
 		m.Line(j.w)
 	}
-	if j.r.life.enter(stagePreparing) {
+	if j.r.life.Enter(stage.Preparing) {
 		s.endUnstarted(j)
 		return
 	}
@@ -72,8 +73,8 @@ func (s *Server) submit(l *loop, j job) {
 		}
 	}
 	if parked {
-		if j.r.life.cancelled() { // the cancel may have come before the request was parked
-			s.cancelIn(j.r, j.r.life.stage())
+		if j.r.life.Cancelled() { // the cancel may have come before the request was parked
+			s.cancelIn(j.r, j.r.life.Stage())
 		}
 		return
 	}
@@ -83,9 +84,9 @@ func (s *Server) submit(l *loop, j job) {
 		lane := j.Lane()
 		j.r.embed.texts, e = m.Texts(&j.r.Prepared, j.r.embed.w, func() (goOn bool) {
 			s.letPass(l, lane)
-			return !j.r.life.cancelled()
+			return !j.r.life.Cancelled()
 		})
-		if j.r.life.cancelled() {
+		if j.r.life.Cancelled() {
 			s.endUnstarted(j)
 			return
 		}
@@ -97,7 +98,7 @@ func (s *Server) submit(l *loop, j job) {
 		e = s.prepareAnswer(j.r, j.w, &g)
 	}
 	if e == nil {
-		j.r.life.enter(stageQueued)
+		j.r.life.Enter(stage.Queued)
 		if !l.mail.Put(command{kind: cmdArrive, req: j.r}) {
 			e = admission.ShuttingDown()
 		}

@@ -32,7 +32,7 @@ func (l *loop) endedByCore(end *core.End, now time.Time) {
 		l.partEnded(r, end)
 	case r.failure != nil:
 		l.failRequest(r, *r.failure)
-	case end.Kind == core.Cancelled, r.life.cancelled():
+	case end.Kind == core.Cancelled, r.life.Cancelled():
 		l.endRequest(r, wire.Cancelled, "", now)
 	case end.Kind == core.Failed:
 		l.failRequest(r, wire.Error{Code: wire.RuntimeDecode, Message: end.Reason.Explain()})

@@ -3,8 +3,8 @@ package front
 import (
 	"time"
 
-	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/hosttier"
+	"github.com/uma-serve/uma-serve/daemon/link"
 	"github.com/uma-serve/uma-serve/internal/host/hostmem"
 )
 
@@ -88,5 +88,5 @@ func (f *Front) divideHosts() {
 // tellHostTier tells the process of m its cap.
 func (m *served) tellHostTier() {
 	// fails when it has ended
-	_ = m.proc.link.Send(daemon.LinkHostTier, 0, -1, daemon.HostTierMessage(m.host.cap))
+	_ = m.proc.link.Send(link.HostTier, 0, -1, link.HostTierMessage(m.host.cap))
 }
