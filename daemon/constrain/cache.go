@@ -205,7 +205,7 @@ func (c *Cache) known(src *Source, owner uint32) *compiled {
 	}
 	return &compiled{key: src.Key, bad: &wire.Error{Code: wire.QueueLimit,
 		RetryAfter: time.Duration(float64(s.used-compileBurst)/compileShare) + time.Second,
-		Message: fmt.Sprintf("%s: this user's forms took %v to compile, more than %v at once; send fewer different "+
+		Message: fmt.Sprintf("%s: this user's grammars took %v to compile, more than %v at once; send fewer different "+
 			"ones",
 			src.Field, s.used.Round(time.Millisecond), compileBurst)}}
 }

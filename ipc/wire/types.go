@@ -95,7 +95,7 @@ type Request struct {
 	BadWords  []string   // each 1…256 bytes
 	DryBreaks []string   // nil = DefaultDryBreaks
 
-	// Tools that the model may call, and the form that its answer must have.
+	// Tools that the model may call, and the format that its answer must have.
 	Tools             []Tool
 	ToolChoice        ToolChoice
 	ParallelToolCalls bool // one answer may have several calls; true unless the client says otherwise

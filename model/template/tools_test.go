@@ -11,7 +11,7 @@ import (
 	"github.com/uma-serve/uma-serve/model/toolcall"
 )
 
-// forms is the table of published templates in docs/tools.md: template → form, how it was found.
+// documented returns the table of published templates in docs/tools.md: template → syntax, how it was found.
 func documented(t *testing.T) map[string][2]string {
 	t.Helper()
 	doc, err := os.ReadFile("../../docs/tools.md")
@@ -22,14 +22,14 @@ func documented(t *testing.T) map[string][2]string {
 	out := map[string][2]string{}
 	for _, m := range regexp.MustCompile(`(?m)^\| ([^|]+) \| ([^|]+) \| ([^|]+) \|$`).FindAllStringSubmatch(section,
 		-1) {
-		if m[2] != "form" && !strings.HasPrefix(m[1], "---") {
+		if m[2] != "syntax" && !strings.HasPrefix(m[1], "---") {
 			out[m[1]] = [2]string{m[2], m[3]}
 		}
 	}
 	return out
 }
 
-// The form of every published template is the one that docs/tools.md lists.
+// The syntax of every published template is the one that docs/tools.md lists.
 func TestPublishedForms(t *testing.T) {
 	want := documented(t)
 	for name, src := range published(t) {

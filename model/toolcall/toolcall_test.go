@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// docs/tools.md lists every form, in the order in which they are tried, and every reason.
-func TestDocumentListsForms(t *testing.T) {
+// docs/tools.md lists every syntax, in the order in which they are tried, and every reason.
+func TestDocumentListsSyntaxes(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/tools.md")
 	if err != nil {
 		t.Fatal(err)
@@ -31,8 +31,8 @@ func TestDocumentListsForms(t *testing.T) {
 	for i := range Forms {
 		want = append(want, Forms[i].Name)
 	}
-	if got := column("| form | for example |"); strings.Join(got, ",") != strings.Join(want, ",") {
-		t.Errorf("docs/tools.md lists the forms\n%q\nthe code has\n%q", got, want)
+	if got := column("| syntax | for example |"); strings.Join(got, ",") != strings.Join(want, ",") {
+		t.Errorf("docs/tools.md lists the syntaxes\n%q\nthe code has\n%q", got, want)
 	}
 	want = want[:0]
 	for _, r := range Reasons {
