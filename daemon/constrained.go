@@ -61,19 +61,19 @@ func (r *request) follow(tok runtime.Token, said *core.Said) *wire.Error {
 	return bad
 }
 
-// grammarsOf returns the grammars of j's answer, or the error to refuse it with. parked: j waits for a build and comes
+// grammarsOf returns the grammars of j's answer, or the error to refuse it with. waits: j waits for a build and comes
 // back to intake.
-func (s *Server) grammarsOf(m *prepare.Model, j job) (g constrain.Grammars, parked bool, bad *wire.Error) {
+func (s *Server) grammarsOf(m *prepare.Model, j job) (g constrain.Grammars, waits bool, bad *wire.Error) {
 	format, calls, bad := constrain.Sources(j.w, prepare.OfferedTools(j.w), m.Calls, m.Tags.Headers())
 	if bad != nil {
 		return g, false, bad
 	}
 	j.r.waiter.Owner, j.r.waiter.Job = j.r.Owner, j
 	j.r.life.Enter(stage.Compiling)
-	if g, parked, bad = s.grammars.Get(format, calls, &j.r.waiter, &j.w.Notes); !parked {
+	if g, waits, bad = s.grammars.Get(format, calls, &j.r.waiter, &j.w.Notes); !waits {
 		j.r.life.Enter(stage.Preparing)
 	}
-	return g, parked, bad
+	return g, waits, bad
 }
 
 // closeMessage makes the answer a new message where the conversation ends with the assistant's, which cannot be the
@@ -114,8 +114,8 @@ func jobsOf(list []*constrain.Waiter) (jobs []job) {
 	return jobs
 }
 
-// unpark queues requests of one user for intake again, or refuses them after the waitroom's end.
-func (s *Server) unpark(list []*constrain.Waiter) {
+// compiled queues requests of one user for intake again, or refuses them after the waitroom's end.
+func (s *Server) compiled(list []*constrain.Waiter) {
 	jobs := jobsOf(list)
 	for _, j := range jobs {
 		j.r.life.Enter(stage.Waiting)
@@ -125,17 +125,17 @@ func (s *Server) unpark(list []*constrain.Waiter) {
 	}
 }
 
-// closeGrammars stops all builds and returns the parked requests.
+// closeGrammars stops all builds and returns the requests that wait for them.
 func (s *Server) closeGrammars() []job { return jobsOf(s.grammars.Close(admission.ShuttingDown())) }
 
-// whyCompiling adds the parked requests to the report of a why question. They come first: the server numbers requests
-// after their compilation.
+// whyCompiling adds the requests that wait for a grammar to the report of a why question. They come first: the server
+// numbers requests after their compilation.
 func (s *Server) whyCompiling(rep *reports.WhyReport, q wire.WhyQuestion, uid uint32, now time.Time) {
 	var list []reports.WhyRequest
-	s.grammars.Parked(func(w *constrain.Waiter, src *constrain.Source, runs bool, since time.Time) {
+	s.grammars.EachWaiting(func(w *constrain.Waiter, src *constrain.Source, runs bool, since time.Time) {
 		j := w.Job.(job)
 		if (j.r.Owner == uid || s.cfg.Privileged(uid)) && (q.Request == "" || j.r.wireID == q.Request) {
-			list = append(list, j.whyParked(src, runs, since, now))
+			list = append(list, j.whyWaiting(src, runs, since, now))
 		}
 	})
 	slices.SortFunc(list, func(a, b reports.WhyRequest) int { return cmp.Compare(a.AgeMs, b.AgeMs) })
@@ -145,14 +145,14 @@ func (s *Server) whyCompiling(rep *reports.WhyReport, q wire.WhyQuestion, uid ui
 	rep.Requests = list[:min(len(list), cmp.Or(q.Last, wire.MaxLast))]
 }
 
-// whyParked returns a parked request's entry. runs reports whether its build runs.
-func (j job) whyParked(src *constrain.Source, runs bool, since, now time.Time) reports.WhyRequest {
+// whyWaiting returns the entry of a request that waits for a grammar. runs reports whether its build runs.
+func (j job) whyWaiting(src *constrain.Source, runs bool, since, now time.Time) reports.WhyRequest {
 	text := "Its " + src.Field + " is being compiled."
 	if !runs {
 		text = "Its " + src.Field + " waits to be compiled: one grammar of each user is compiled at a time."
 	}
 	w := j.waits("compiling", text, since, now)
-	w.Form = &reports.WhyForm{Form: src.Name}
+	w.Form = &reports.WhyConstraint{Form: src.Name}
 	return w
 }
 

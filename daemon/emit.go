@@ -129,8 +129,8 @@ func (l *loop) close(r *request, last *wire.Event) {
 }
 
 func (l *loop) forget(r *request) {
-	if r.part != nil {
-		l.forgetPart(r)
+	if r.input != nil {
+		l.forgetInput(r)
 		return
 	}
 	delete(l.requests, r.ID)
@@ -152,8 +152,8 @@ func (l *loop) send(r *request, ev *wire.Event) {
 		}
 		r.pausedAt = time.Now()
 		l.stalled++
-		if r.part != nil {
-			r.part.of.embed.blocked++
+		if r.input != nil {
+			r.input.of.embed.blocked++
 		}
 		if !r.paused && !r.life.Over() {
 			r.paused = true
@@ -186,8 +186,8 @@ func (l *loop) resume(c ipc.Client) {
 			continue
 		}
 		l.stalled--
-		if r.part != nil {
-			r.part.of.embed.blocked--
+		if r.input != nil {
+			r.input.of.embed.blocked--
 		}
 		if r.life.Over() {
 			l.forget(r)
@@ -273,7 +273,7 @@ func (l *loop) shutdown(now time.Time) {
 			c.task.run(l, now)
 		}
 	}
-	l.abandonParts()
+	l.abandonInputs()
 	for _, r := range l.requests {
 		if !r.life.Over() {
 			l.endRequest(r, wire.Shutdown, "", now)

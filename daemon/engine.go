@@ -111,7 +111,7 @@ func RunEngine(ctx context.Context, stderr io.Writer, open Opener, withLog func(
 	opening.WithoutCore(log)
 	opening.SlackMonitor(log) // before the sandbox
 
-	s, err := newServer(cfg, log, f, parts{})
+	s, err := newServer(cfg, log, f, overrides{})
 	if err == nil {
 		err = f.attach(s, table)
 	}

@@ -21,9 +21,9 @@ func (s *Server) watchHostTier(l *loop, done <-chan struct{}) {
 	if f != nil {
 		f.resizeHostTier(l) // the cap may have been sent while the model was read
 	}
-	look := l.stores.GiveBack(s.parts.memory)
+	look := l.stores.GiveBack(s.overrides.memory)
 	if f != nil {
-		look = func() { f.table.SetHostTier(l.stores.Held()) }
+		look = func() { f.table.SetHostTier(l.stores.HostBytes()) }
 	}
 	t := time.NewTicker(lookEvery)
 	defer t.Stop()

@@ -19,14 +19,14 @@ func TestHostTierGivesMemoryBack(t *testing.T) {
 	machine := func() hostmem.Memory { return hostmem.Memory{Total: 16 << 30, Available: available.Load()} }
 	for _, extra := range [][]string{nil, {"--think-evict", "offload"}} {
 		args := append([]string{"-c", "8192", "--cache-ram", "64MiB"}, extra...)
-		r := serveParts(t, slog.New(slog.DiscardHandler), fake.Config{}, parts{memory: machine}, args...)
+		r := serveOverridden(t, slog.New(slog.DiscardHandler), fake.Config{}, overrides{memory: machine}, args...)
 		edit := raw(text(0, 400), 5)
 		want := r.ask(r.dial(), edit)
 		if want.err != nil {
 			t.Fatal(want.err)
 		}
 		held := func() (n int64) {
-			r.inLoop(func(l *loop) { n, _ = l.stores.Held() })
+			r.inLoop(func(l *loop) { n, _ = l.stores.HostBytes() })
 			return n
 		}
 		evict := func() { // as if other requests had needed the cells; a tier without room refuses them

@@ -66,14 +66,14 @@ func (s *Server) submit(l *loop, j job) {
 	}
 	var e *wire.Error
 	var g constrain.Grammars
-	parked := false
+	waits := false
 	if j.r.embed == nil {
 		if e = m.Refuses(); e == nil {
-			g, parked, e = s.grammarsOf(m, j)
+			g, waits, e = s.grammarsOf(m, j)
 		}
 	}
-	if parked {
-		if j.r.life.Cancelled() { // the cancel may have come before the request was parked
+	if waits {
+		if j.r.life.Cancelled() { // the cancel may have come before the request waited
 			s.cancelIn(j.r, j.r.life.Stage())
 		}
 		return
@@ -112,12 +112,12 @@ func (s *Server) submit(l *loop, j job) {
 func (s *Server) prepareAnswer(r *request, w *wire.Request, g *constrain.Grammars) *wire.Error {
 	m, l := s.model.Load(), s.loop.Load()
 	s.closeMessage(l, w, g)
-	held := prepare.Held{Bound: g.Bound(), Headed: g.Headed(), CallsOnly: g.CallsOnly()}
-	if bad := m.Answer(&r.Prepared, w, held, &l.reused.scratch); bad != nil {
+	constrained := prepare.Constrained{Bound: g.Bound(), Headed: g.Headed(), CallsOnly: g.CallsOnly()}
+	if bad := m.Answer(&r.Prepared, w, constrained, &l.reused.scratch); bad != nil {
 		return bad
 	}
 	r.setOptions(w)
-	o := constrain.Options{Owner: r.Owner, Spec: r.CallForm, CallBegun: r.CallBegun, Begin: r.Begin,
+	o := constrain.Options{Owner: r.Owner, Spec: r.CallSyntax, CallBegun: r.CallBegun, Begin: r.Begin,
 		MayThink: r.Phases.MayThink()}
 	if n := len(w.Messages); r.Continued && n > 0 {
 		o.Continued = w.Messages[n-1].Content

@@ -25,7 +25,7 @@ func (s *Server) reportEvents(l *loop) (stop func()) {
 			}
 		}
 	}
-	l.journal.events = kvevents.NewReporter(send, l.stores.HeldParts())
+	l.journal.events = kvevents.NewReporter(send, l.stores.StoredParts())
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() { l.journal.events.Run(done); close(ended) }()
 	return func() { close(done); <-ended }

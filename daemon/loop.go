@@ -93,9 +93,9 @@ func newLoop(cfg *config.Config, log *slog.Logger, eng runtime.Engine, m *metric
 	if l.model.caps.Beside {
 		l.overlap.sub, _ = eng.(runtime.Submitter)
 	}
-	l.embed.embedder, l.embed.encoder, l.embed.maxParts = md.Embedder, md.Info.Encoder, cfg.Parallel
+	l.embed.embedder, l.embed.encoder, l.embed.maxInputs = md.Embedder, md.Info.Encoder, cfg.Parallel
 	if !l.embed.encoder {
-		l.embed.maxParts = max(1, cfg.Parallel/2) // the other sequences are for answers
+		l.embed.maxInputs = max(1, cfg.Parallel/2) // the other sequences are for answers
 	}
 	return l
 }

@@ -157,14 +157,14 @@ func (l *loop) endSlices(plan *sched.Plan, outcome sched.Outcome, done time.Time
 		case s.Kind == sched.SlicePrefill:
 			r.client().abortable.Store(false)
 			if outcome == sched.StepOK {
-				r.trace.Add(telemetry.Part{Name: "prefill.chunk", From: done.Add(-l.result.Took), To: done,
+				r.trace.Add(telemetry.Span{Name: "prefill.chunk", From: done.Add(-l.result.Took), To: done,
 					Tokens: s.N})
 			}
 		}
 		switch {
 		case outcome != sched.StepOK:
 			continue
-		case r.part != nil:
+		case r.input != nil:
 			l.embedRows(r, s, at, done)
 			continue
 		}
@@ -217,7 +217,7 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 			err.Error()})
 		return
 	}
-	// A token that was not drawn keeps no form, and ends no answer.
+	// A token that was not drawn obeys no constraint, and ends no answer.
 	if tok, ok := l.core.Synthetic(&r.Request); ok && r.constraint == nil && !l.model.vocab.IsEOG(tok) {
 		choice = sampler.Choice{Token: tok}
 	}

@@ -35,7 +35,7 @@ type request struct {
 	arrived time.Time
 
 	embed      *embedding            // nil: it asks for an answer
-	part       *part                 // of a request for embeddings: one of its texts; nil: it is a client's request
+	input      *input                // of a request for embeddings: one of its texts; nil: it is a client's request
 	failure    *wire.Error           // error with which the loop cancelled it; nil: not cancelled, or by its client
 	constraint *constrain.Constraint // of its answer; nil: none
 	deviceWait seat.Waits            // of its steps, for other models

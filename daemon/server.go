@@ -63,9 +63,9 @@ type Server struct {
 
 	events *kvevents.Publisher // nil: without --kv-events, and behind a front
 
-	front   *frontLink // nil: this process has no front
-	parts   parts
-	signals chan os.Signal // that ask to stop, and those that an engine process's front sends
+	front     *frontLink // nil: this process has no front
+	overrides overrides
+	signals   chan os.Signal // that ask to stop, and those that an engine process's front sends
 }
 
 // job is a parsed request that waits for intake.
@@ -110,8 +110,8 @@ func Run(ctx context.Context, cfg *config.Config, log *slog.Logger, open Opener)
 	return s.Serve(ctx, open)
 }
 
-// parts are those that tests replace. Zero fields have the defaults.
-type parts struct {
+// overrides replace parts of the system in tests. Zero fields have the defaults.
+type overrides struct {
 	counters func(ids []int) threads.Counters // of the processors; nil: the system's
 	meter    processors.PowerSource           // nil: the system's
 	memory   func() hostmem.Memory            // nil: the system's
@@ -121,18 +121,18 @@ type parts struct {
 
 // New binds the sockets, so that a second daemon or a wrong path fails before the model is loaded.
 func New(cfg *config.Config, log *slog.Logger) (*Server, error) {
-	return newServer(cfg, log, nil, parts{})
+	return newServer(cfg, log, nil, overrides{})
 }
 
-func newServer(cfg *config.Config, log *slog.Logger, front *frontLink, p parts) (*Server, error) {
+func newServer(cfg *config.Config, log *slog.Logger, front *frontLink, p overrides) (*Server, error) {
 	s := &Server{
 		cfg: cfg, log: log,
-		room:    admission.NewWaitroom[job](cfg.MaxQueue+cfg.Parallel, cfg.Limits.UserRequests),
-		quotas:  admission.NewQuotas(&cfg.Limits),
-		about:   served.New(),
-		front:   front,
-		parts:   p,
-		signals: make(chan os.Signal, 2),
+		room:      admission.NewWaitroom[job](cfg.MaxQueue+cfg.Parallel, cfg.Limits.UserRequests),
+		quotas:    admission.NewQuotas(&cfg.Limits),
+		about:     served.New(),
+		front:     front,
+		overrides: p,
+		signals:   make(chan os.Signal, 2),
 	}
 	o := entry.Options{Handler: s, Elsewhere: s.elsewhere, Check: cfg.CheckHere}
 	def, err := prepare.Defaults(cfg)
@@ -155,7 +155,7 @@ func newServer(cfg *config.Config, log *slog.Logger, front *frontLink, p parts) 
 	s.grammars = constrain.NewCache(s.metrics, sync.OnceValue(func() *grammar.Vocabulary {
 		m := s.model.Load() // no grammar is compiled before the model is loaded
 		return constrain.Vocabulary(m.Vocab, m.Tags.Texts(), m.Calls, m.Tags.Headers(), m.Facts.EOG)
-	}), s.unpark)
+	}), s.compiled)
 	s.live = live.New(liveSource{s}, s.metrics)
 	account.Declare(s.metrics)
 	s.metrics.BindLoadProgress(s.about.LoadProgress)

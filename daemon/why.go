@@ -113,7 +113,8 @@ func (l *loop) whyOf(r *request) report.Request {
 			PromptTokens: r.Prompt, CachedTokens: r.cached, CacheTier: r.tier.String(), CacheMiss: r.miss,
 			CompletionTokens: r.Generated(), ThinkTokens: r.Phases.ThinkTokens(),
 		},
-		Form: r.constraint.Why(), Guesses: l.whyGuesses(r), Signals: r.Phases.Signals(), Force: r.Phases.LastForce(),
+		Constraint: r.constraint.Why(), Guesses: l.whyGuesses(r), Signals: r.Phases.Signals(),
+		Force:    r.Phases.LastForce(),
 		Compiled: report.Compiled{At: r.waiter.Since, Took: r.waiter.Took}, Device: r.deviceWait.Named(l.device),
 		Price: r.priced, Malformed: r.said.Malformed, Changes: r.Notes, About: r.ID,
 	}
@@ -131,7 +132,7 @@ func (l *loop) why(q wire.WhyQuestion, uid uint32, now time.Time) *reports.WhyRe
 		why.Add(p, log)
 	}
 	for id, r := range l.requests {
-		if r.life.Over() || r.part != nil || !why.Wants(id, r.wireID, r.Owner) {
+		if r.life.Over() || r.input != nil || !why.Wants(id, r.wireID, r.Owner) {
 			continue
 		}
 		p := l.whyOf(r)

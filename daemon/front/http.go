@@ -100,9 +100,9 @@ func (f *Front) serveHealth(w http.ResponseWriter, r *http.Request) {
 }
 
 // gather asks every engine process in the name of a request's client.
-func (f *Front) gather(ctx context.Context, q *wire.Frame) (peer ipc.Peer, parts []report.Part) {
+func (f *Front) gather(ctx context.Context, q *wire.Frame) (peer ipc.Peer, parts []report.Reply) {
 	peer, _ = ipc.PeerOf(ctx)
-	wait := func() []report.Part { return nil }
+	wait := func() []report.Reply { return nil }
 	f.call(func() { wait = f.ask(peer, q) })
 	return peer, wait()
 }

@@ -74,7 +74,7 @@ func (f *Front) ownFamilies() (out []*dto.MetricFamily) {
 			case metrics.FrontMemoryLimit:
 				value(float64(f.limit))
 			case metrics.FrontMemoryUsed:
-				value(float64(f.used() + f.held()))
+				value(float64(f.used() + f.hostBytes()))
 			case metrics.FrontHostBudget:
 				value(float64(f.hostBudget))
 			case metrics.FrontDownloads:

@@ -92,7 +92,7 @@ func (f *Front) stopWaiting(owner uint32, id string) {
 	for _, m := range f.models {
 		for _, c := range slices.Clone(m.waiting) {
 			if s := &c.Routing; s.Stream == id && s.Owner == owner {
-				c.ReplyLast(lastwords.Response(httpd.FormOf(s.Path), e))
+				c.ReplyLast(lastwords.Response(httpd.APIOf(s.Path), e))
 			}
 		}
 	}

@@ -198,7 +198,7 @@ func refuseHTTP(w http.ResponseWriter, r *http.Request, status int, message stri
 	if status == http.StatusNotFound {
 		kind = "not_found_error"
 	}
-	switch formOf(r) {
+	switch apiOf(r) {
 	case connstate.Gemini:
 		answerJSON(w, status, mustJSON(gemini.Refusal(status, message)))
 		return

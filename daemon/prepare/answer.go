@@ -36,9 +36,9 @@ type Shell struct {
 	Notes      []wire.Note     // changes to its conversation
 	Adapters   adapters.Choice
 
-	CallForm  *toolcall.Spec // syntax of tool calls in the answer; nil without tools
-	CallBegun string         // the end of the prompt that is the beginning of a call
-	Begin     meridian.Begin // the state at the end of the prompt: in a thought, in a header; zero for a raw prompt
+	CallSyntax *toolcall.Spec // syntax of tool calls in the answer; nil without tools
+	CallBegun  string         // the end of the prompt that is the beginning of a call
+	Begin      meridian.Begin // the state at the end of the prompt: in a thought, in a header; zero for a raw prompt
 
 	// Of a chat, for History.
 	messages []wire.Message
@@ -50,9 +50,9 @@ func NewPrepared(owner uint32) Prepared {
 	return Prepared{Request: core.Request{Spec: &core.Spec{Spec: sched.Spec{Owner: owner}}}}
 }
 
-// Held says how a grammar constrains an answer. The zero value is a free answer, also one whose tool calls alone are
-// constrained.
-type Held struct {
+// Constrained says how a grammar constrains an answer. The zero value is a free answer, also one whose tool calls alone
+// are constrained.
+type Constrained struct {
 	Bound     bool // a grammar constrains the answer from its first token on
 	Headed    bool // the grammar has the headers of messages
 	CallsOnly bool // the answer consists of tool calls
@@ -79,7 +79,7 @@ func (m *Model) Line(w *wire.Request) {
 
 // Answer prepares w: it fills out, which NewPrepared has made. The decode loop owns scratch, which all its chains
 // share. Answer renders and tokenizes, which takes milliseconds for a long prompt.
-func (m *Model) Answer(out *Prepared, w *wire.Request, held Held, scratch *sampler.Scratch) *wire.Error {
+func (m *Model) Answer(out *Prepared, w *wire.Request, by Constrained, scratch *sampler.Scratch) *wire.Error {
 	choice, err := m.Adapters.Choose(w)
 	if err != nil {
 		return badRequest(err)
@@ -106,7 +106,7 @@ func (m *Model) Answer(out *Prepared, w *wire.Request, held Held, scratch *sampl
 	}
 	out.Notes = notesOf(w, p.changes)
 	m.readCalls(out, w, p.text)
-	if bad := m.setThinking(out, w, held); bad != nil {
+	if bad := m.setThinking(out, w, by); bad != nil {
 		return bad
 	}
 	if p.chat && !p.cut && !m.cfg.NoPrefixCache && !w.FillOnly {
@@ -145,7 +145,7 @@ func (m *Model) setPrompt(out *Prepared, w *wire.Request, p *prompt) *wire.Error
 			"context_length_exceeded: the prompt of %d tokens (n_prompt) exceeds the available context size (n_ctx), "+
 				"%d tokens of which the answer needs at least one; %s", n, nCtx, advice)}
 	}
-	out.MaxTokens = m.maxTokens(w, max(nCtx-n, 1), len(p.parts) > 0)
+	out.MaxTokens = m.maxTokens(w, max(nCtx-n, 1), len(p.segments) > 0)
 	out.Fill = w.FillOnly
 	out.Prompt, out.Continued, out.Begin = n, p.continued, p.begin
 	out.Tokens = append(make([]runtime.Token, 0, min(n+out.MaxTokens, nCtx)), p.tokens...)

@@ -80,11 +80,11 @@ func (m *Model) maxTokens(w *wire.Request, room int, images bool) int {
 }
 
 // setThinking creates the control of the thinking.
-func (m *Model) setThinking(out *Prepared, w *wire.Request, held Held) *wire.Error {
+func (m *Model) setThinking(out *Prepared, w *wire.Request, by Constrained) *wire.Error {
 	opt := m.thinkOptions(w, out.MaxTokens, out.Continued)
-	opt.Calls, opt.Bound = out.Calls != nil, held.Bound
+	opt.Calls, opt.Bound = out.Calls != nil, by.Bound
 	opt.CallsInThought = out.Thinks != nil
-	opt.Headed, opt.CallsOnly = held.Headed, held.CallsOnly
+	opt.Headed, opt.CallsOnly = by.Headed, by.CallsOnly
 	var err error
 	if out.Phases, err = meridian.NewControl(m.think, m.Tags, opt, out.Begin); err != nil {
 		return &wire.Error{Code: wire.BadRequest, Message: err.Error()}

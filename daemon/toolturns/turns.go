@@ -128,7 +128,7 @@ type answer struct {
 	sequence int
 	begun    bool // the head of the answer is written
 	opened   bool // the first events are written
-	held     []held
+	queued   []queuedEvent
 	id       string
 	object   map[string]json.RawMessage // the response as the model's process has it
 	usage    usage

@@ -77,13 +77,13 @@ func (c *compiler) argument(a *toolcall.Args, v *jsonschema.Argument, text strin
 	var values []grammar.Node
 	for i := range a.Values {
 		w := &a.Values[i]
-		shut := c.part(&w.Close)
+		shut := c.expr(&w.Close)
 		if w.Named != "" {
 			shut = c.b.Seq(shut, name, c.b.Literal(w.Named))
 		}
-		values = append(values, c.b.Seq(c.part(&w.Open), c.value(a, w, v, text, depth), shut))
+		values = append(values, c.b.Seq(c.expr(&w.Open), c.value(a, w, v, text, depth), shut))
 	}
-	return c.b.Seq(c.part(&a.Open), name, c.b.Alt(values...), c.part(&a.Close))
+	return c.b.Seq(c.expr(&a.Open), name, c.b.Alt(values...), c.expr(&a.Close))
 }
 
 // maxElements bounds elements within elements: what is deeper is written as JSON.

@@ -192,11 +192,11 @@ func (t *Template) written(m Message) string {
 	for i := range calls {
 		if id := &calls[i].ID; t.tools.shortIDs {
 			*id = t.callID(*id)
-		} else if !t.tools.Form.Suffixed {
+		} else if !t.tools.Syntax.Suffixed {
 			*id = "" // the template shows none
 		}
 	}
-	text := t.tools.Form.Write(calls)
+	text := t.tools.Syntax.Write(calls)
 	if m.Content != "" && strings.HasPrefix(text, "<tool_call>") {
 		return m.Content + "\n" + text
 	}
@@ -241,7 +241,7 @@ func apart(m Message, results []Message) (out []Message) {
 
 // instructed adds the tools to the system prompt of a template that does not show them.
 func (t *Template) instructed(out []Message, in *Input) []Message {
-	text := t.tools.Form.Instructions(in.Tools)
+	text := t.tools.Syntax.Instructions(in.Tools)
 	rest := in.Messages
 	if len(rest) > 0 && rest[0].Role == "system" {
 		first := rest[0]

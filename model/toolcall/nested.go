@@ -7,7 +7,7 @@ import (
 	"github.com/uma-serve/uma-serve/model/toolcall/stream"
 )
 
-// Values of a Nested form: the members of an object are elements with their names, the entries of a list elements
+// Values of a Nested syntax: the members of an object are elements with their names, the entries of a list elements
 // named item.
 
 const itemName = "item"
@@ -158,7 +158,7 @@ func (p *Params) nest(value string) string {
 			return text
 		}
 	case typeObject:
-		return (&Form{}).members(value, "", func(key, value string) string { return p.tag(key, p.nest(value)) })
+		return (&Syntax{}).members(value, "", func(key, value string) string { return p.tag(key, p.nest(value)) })
 	}
 	return value
 }

@@ -441,11 +441,11 @@ func Think(text string) wire.Event {
 
 // Call returns the events of the index-th tool call, with its arguments in these parts.
 func Call(index int, id, name string, parts ...string) []wire.Event {
-	events := []wire.Event{{Kind: wire.EventToolCall, ToolCall: wire.ToolCallPart{Index: index, CallID: id,
+	events := []wire.Event{{Kind: wire.EventToolCall, ToolCall: wire.ToolCallDelta{Index: index, CallID: id,
 		Name: name}}}
 	for _, p := range parts {
 		events = append(events,
-			wire.Event{Kind: wire.EventToolCall, ToolCall: wire.ToolCallPart{Index: index, Arguments: []byte(p)}})
+			wire.Event{Kind: wire.EventToolCall, ToolCall: wire.ToolCallDelta{Index: index, Arguments: []byte(p)}})
 	}
 	return events
 }

@@ -47,7 +47,7 @@ func (s *state) frame(sc *syntax.Scope, parent *frame) *frame {
 
 // release takes back what a frame was charged, where nothing can hold on to it.
 func (s *state) release(sc *syntax.Scope) {
-	if !sc.Held {
+	if !sc.Captured {
 		s.bytes -= frameSize(sc)
 	}
 }

@@ -19,7 +19,7 @@ func (p *parser) load(at pos, name string) *NameExpr {
 		}
 	}
 	if name == "loop" {
-		p.scope.hold()
+		p.scope.capture()
 	}
 	global, ok := p.globals[name]
 	if !ok {
