@@ -100,7 +100,7 @@ func (s liveSource) Observe(state *reports.LiveState) (atMs float64) {
 	return atMs
 }
 
-// stateName is a request's state in why and live views.
+// stateName returns a request's state in why and live views.
 func (r *request) stateName(state sched.State) string {
 	if state == sched.Queued && !r.at.Started.IsZero() {
 		return "parked"

@@ -37,8 +37,8 @@ func (s *Server) named(owner uint32, id string) (found []*request) {
 	return found
 }
 
-// Info is the info report.
+// Info returns the info report.
 func (s web) Info() reports.Info { return s.info() }
 
-// Health is the health report.
+// Health returns the health report.
 func (s web) Health() reports.Health { return s.health() }

@@ -210,7 +210,7 @@ func appendHTTPRequest(dst []byte, r *http.Request, body []byte) []byte {
 	return out.Bytes()
 }
 
-// find is the connection with a number of a front's; nil: there is none.
+// find returns the connection with a number of a front's; nil: there is none.
 func (h *httpListener) find(k *Link, slot uint32) *httpConn {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -17,7 +17,7 @@ const (
 	Complete
 )
 
-// String is the phase's name in metrics and traces.
+// String returns the phase's name in metrics and traces.
 func (p Phase) String() string {
 	return [...]string{"prefill", "think_decode", "output_decode", "complete"}[p]
 }

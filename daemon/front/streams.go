@@ -54,7 +54,7 @@ func (f *Front) loads() (any bool) {
 	return any
 }
 
-// ownerOf is the process that has a stream of the client, nil when none has.
+// ownerOf returns the process that has a stream of the client, nil when none has.
 func (f *Front) ownerOf(r *http.Request, id string) *process {
 	body := mustJSON(map[string][]string{"conversation_ids": {id}})
 	q := r.Clone(r.Context())

@@ -49,7 +49,7 @@ func thoughtsDropped(text string, msgs []wire.Message) bool {
 	return false
 }
 
-// lastUser is the index of the last message of a user, 0 where there is none.
+// lastUser returns the index of the last message of a user, 0 where there is none.
 func lastUser(msgs []wire.Message) int {
 	for i := len(msgs) - 1; i > 0; i-- {
 		if msgs[i].Role == "user" {

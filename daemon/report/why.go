@@ -149,7 +149,7 @@ func Guesses(most int, newest sched.Guessing, arrived sched.Instant, counts core
 	return w
 }
 
-// Waiting is the entry of a request that waits since some time for something before the decode loop has it.
+// Waiting returns the entry of a request that waits since some time for something before the decode loop has it.
 func Waiting(state, text string, arrived, since, now time.Time) reports.WhyRequest {
 	return reports.WhyRequest{State: state, AgeMs: wire.Ms(now.Sub(arrived)),
 		Decisions: []reports.Decision{{AtMs: wire.Ms(since.Sub(arrived)), LastMs: wire.Ms(now.Sub(arrived)), Times: 1,

@@ -198,7 +198,7 @@ func (c *compiler) until(end string) grammar.Node {
 	return c.b.Terminal(c.without(c.b.Regex().AnyText(), end))
 }
 
-// without is the texts of e that do not hold text.
+// without returns the texts of e that do not hold text.
 func (c *compiler) without(e regex.Expr, text string) regex.Expr {
 	if text == "" {
 		return e

@@ -228,7 +228,7 @@ func (t *Template) probeResults(
 	}
 }
 
-// toolVariables are the names under which the template may take tools.
+// toolVariables returns the names under which the template may take tools.
 func (t *Template) toolVariables() []string {
 	names := []string{"tools"}
 	for _, v := range t.tmpl.Variables() {
@@ -263,7 +263,7 @@ var toolsText = func() *jinja.Template {
 	return t
 }()
 
-// toolVars are the variables for the tools that a request offers.
+// toolVars returns the variables for the tools that a request offers.
 func (t *Template) toolVars(tools []toolcall.Tool) (map[string]any, error) {
 	vars := map[string]any{}
 	if len(tools) == 0 {
@@ -305,7 +305,7 @@ func (t *Template) toolVars(tools []toolcall.Tool) (map[string]any, error) {
 // shortIDBytes is the length of an id in Mistral's templates.
 const shortIDBytes = 9
 
-// callID is an id as the template takes it.
+// callID returns an id as the template takes it.
 func (t *Template) callID(id string) string {
 	if !t.tools.shortIDs || len(id) == shortIDBytes && !strings.ContainsFunc(id, func(r rune) bool {
 		return !(r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z')

@@ -78,7 +78,7 @@ func (w writer) arguments(t *Tool) Expr {
 	return Expr{Args: a}
 }
 
-// elements are the ways in which an element holds a value.
+// elements returns the ways in which an element holds a value.
 func (w writer) elements() (list []Value) {
 	s, p := w.Spec, &w.syntax.Params
 	middle, shut := firstLiteral(s.paramMiddle, p.Middle), firstLiteral(s.paramClose, p.Close)
@@ -152,7 +152,7 @@ func (a *Args) sketch() Expr {
 	return Expr{members: list}
 }
 
-// end is the text behind Close.
+// end returns the text behind Close.
 func (v *Value) end(name string) string {
 	if v.Named == "" {
 		return ""

@@ -132,7 +132,7 @@ func holdsValue(v any, arguments map[string]any) bool {
 // envelope reports whether the name is within the JSON.
 func (d *deriver) envelope() bool { return d.tagged == nil && d.names[0] > d.spans[0][0] }
 
-// keys are the members of the first call's envelope.
+// keys returns the members of the first call's envelope.
 func (d *deriver) keys() (Notation, Keys) {
 	var object map[string]any
 	var k Keys
@@ -155,7 +155,7 @@ func (d *deriver) keys() (Notation, Keys) {
 	return Envelope, k
 }
 
-// lastMarker is the marker that text ends with, or its last word.
+// lastMarker returns the marker that text ends with, or its last word.
 func lastMarker(text string) string {
 	for _, b := range [...][2]string{{"<", ">"}, {"[", "]"}} {
 		if strings.HasSuffix(text, b[1]) {
@@ -168,7 +168,7 @@ func lastMarker(text string) string {
 	return text[strings.LastIndexAny(text, " \n<>[]{}()\"")+1:]
 }
 
-// firstMarker is the marker that text begins with, "" for other text. One in brackets closes something.
+// firstMarker returns the marker that text begins with, "" for other text. One in brackets closes something.
 func firstMarker(text string) string {
 	for _, b := range [...][2]string{{"<", ">"}, {"[/", "]"}} {
 		if i := strings.Index(text, b[1]); i >= 0 && strings.HasPrefix(text, b[0]) &&
@@ -305,7 +305,7 @@ func commonSuffix(a, b string) string {
 	return suffix
 }
 
-// some is a list of one text without the white space around it, or nil.
+// some returns a list of one text without the white space around it, or nil.
 func some(text string) []string {
 	if text = strings.TrimSpace(text); text == "" {
 		return nil

@@ -136,7 +136,7 @@ func (f *Syntax) each() bool {
 	return len(f.Close) > 0 && (f.Close[0] == "</tool_call>" || f.Notation == Braces)
 }
 
-// firstLiteral is the compiled form of texts[0].
+// firstLiteral returns the compiled form of texts[0].
 func firstLiteral(compiled [][]byte, texts []string) Expr {
 	if len(texts) == 0 {
 		return Expr{}

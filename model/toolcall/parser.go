@@ -374,7 +374,7 @@ func (p *Parser) limit() int {
 	return min(len(p.buf), p.from+p.opt.MaxBytes)
 }
 
-// rest is the text that is not read.
+// rest returns the text that is not read.
 func (p *Parser) rest() []byte { return p.buf[p.pos:p.limit()] }
 
 // last reports whether rest goes to the answer's end.

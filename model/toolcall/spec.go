@@ -172,7 +172,7 @@ func (s *Spec) Piece(t int32, piece []byte) []byte {
 	return piece
 }
 
-// texts are all texts of the syntax.
+// texts returns all texts of the syntax.
 func (f *Syntax) texts() []string {
 	p := &f.Params
 	return slices.Concat(f.Open, f.Weak, f.Close, f.Before, f.Middle, f.After, f.ID, f.Content, p.Open, p.Middle,

@@ -178,7 +178,7 @@ func (f *Syntax) members(object, separator string, member func(key, value string
 	return strings.Join(parts, separator)
 }
 
-// pythonic is a JSON value as Python writes it.
+// pythonic returns a JSON value as Python writes it.
 func pythonic(value string) string {
 	switch value {
 	case "true":

@@ -229,7 +229,7 @@ func (e *Engine) ProbedRows() runtime.ProbedRows {
 // SetThreads implements runtime.ThreadSetter.
 func (e *Engine) SetThreads(n int) { e.threads.Store(int32(min(max(n, 1), e.caps.Threads))) }
 
-// Threads is the number of threads that SetThreads set, else Capabilities.Threads. It is safe from any goroutine.
+// Threads returns the number of threads that SetThreads set, else Capabilities.Threads. It is safe from any goroutine.
 func (e *Engine) Threads() int { return int(e.threads.Load()) }
 
 // ComputeThreads implements runtime.ThreadSetter: there are none.

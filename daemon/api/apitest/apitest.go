@@ -96,7 +96,7 @@ func (b *Backend) Start(ctx context.Context, requests ...*wire.Request) (api.Str
 	return s, nil
 }
 
-// Embeds are the requests for embeddings, as the daemon would have parsed them.
+// Embeds returns the requests for embeddings, as the daemon would have parsed them.
 func (b *Backend) Embeds() []*wire.Embed {
 	b.mu.Lock()
 	defer b.mu.Unlock()
