@@ -62,7 +62,7 @@ type Claim struct {
 // Visible reports whether a client sees the engine's next tokens appear.
 func (c *Claim) Visible() bool { return c.Due != Never }
 
-// DueAt is the time that orders the claim.
+// DueAt returns the time that orders the claim.
 func (c *Claim) DueAt() Instant {
 	factor := time.Duration(1)
 	if c.Background {
@@ -137,7 +137,7 @@ func Limit(now Instant, self int, claims []Claim) (limit time.Duration, ok bool)
 	return limit, true
 }
 
-// before is the time of all answers, c's included, that are computed until c's are.
+// before returns the time of all answers, c's included, that are computed until c's are.
 func before(now Instant, self int, claims []Claim, c *Claim) (sum time.Duration) {
 	for i := range claims {
 		if o := &claims[i]; i != self && live(now, o) && o.Due <= c.Due {
@@ -157,7 +157,7 @@ const maxSpan = time.Minute
 
 func bounded(d time.Duration) time.Duration { return min(max(d, 0), maxSpan) }
 
-// until is the time from now to t, within ±maxSpan.
+// until returns the time from now to t, within ±maxSpan.
 func until(now, t Instant) time.Duration {
 	switch {
 	case t > later(now, maxSpan):
@@ -176,5 +176,5 @@ func later(t Instant, d time.Duration) Instant {
 	return Never
 }
 
-// share is a part of a duration; the product is rounded before it is used, on every architecture.
+// share returns a part of a duration; the product is rounded before it is used, on every architecture.
 func share(d time.Duration, f float64) time.Duration { return time.Duration(float64(d) * f) }

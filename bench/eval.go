@@ -217,7 +217,7 @@ func score(task string, problems []int, answers []answered, repeat int) EvalScor
 	return s
 }
 
-// wilson is the 95 % score interval of k successes in n trials (Wilson 1927): unlike the textbook ±1.96·σ it stays
+// wilson returns the 95 % score interval of k successes in n trials (Wilson 1927): unlike the textbook ±1.96·σ it stays
 // within 0 … 1 and has a width at k = n.
 func wilson(k, n int) (low, high float64) {
 	const z = 1.959964

@@ -45,7 +45,7 @@ type KVRow struct {
 	Met      bool    `json:"met"`
 }
 
-// atMost is a row that must not exceed limit.
+// atMost returns a row that must not exceed limit.
 func atMost(row, what, measured, against string, value, limit float64, unit string) KVRow {
 	return KVRow{row, what, measured, against, value, fmt.Sprintf("≤ %g%s", limit, unit), value <= limit}
 }

@@ -138,7 +138,7 @@ func RunOverhead(cfg OverheadConfig, eng *Watched) ([]Overhead, error) {
 	return out, nil
 }
 
-// prompt is the text of stream i: distinct per stream and round, so that nothing is shared.
+// prompt returns the text of stream i: distinct per stream and round, so that nothing is shared.
 // A character of it is at most one token.
 func prompt(i, round, tokens int) string {
 	b := fmt.Appendf(nil, "%d.%d:", round, i)
@@ -225,7 +225,7 @@ func servedRound(cfg OverheadConfig, eng *Watched, n, round int) (Side, error) {
 	return out, nil
 }
 
-// together are the times between tokens, in ms, while every stream was decoding.
+// together returns the times between tokens, in ms, while every stream was decoding.
 func together(times [][]int64) (gaps []float64) {
 	from, to := times[0][0], times[0][len(times[0])-1]
 	for _, ts := range times {
@@ -260,9 +260,10 @@ func median(xs []float64) float64 {
 	return (xs[(len(xs)-1)/2] + xs[len(xs)/2]) / 2
 }
 
-// medianInterval is the 95 % confidence interval of the median of what xs are samples of, without an assumption about
-// their distribution: the number of samples below the median is binomial, so that it lies between the k-th smallest and
-// the k-th largest one with a probability of 1 - 2 P(fewer than k are below it). Zeros for fewer than six samples.
+// medianInterval returns the 95 % confidence interval of the median of what xs are samples of, without an assumption
+// about their distribution: the number of samples below the median is binomial, so that it lies between the k-th
+// smallest and the k-th largest one with a probability of 1 - 2 P(fewer than k are below it). Zeros for fewer than six
+// samples.
 func medianInterval(xs []float64) (within [2]float64) {
 	b := distuv.Binomial{N: float64(len(xs)), P: 0.5}
 	for k := 1; 2*k <= len(xs) && 2*b.CDF(float64(k-1)) <= 0.05; k++ {

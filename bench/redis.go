@@ -55,7 +55,7 @@ func (r *redis) start() error {
 	return fmt.Errorf("%s does not listen on %s", r.args[0], r.addr)
 }
 
-// url is the address as --fabric takes it.
+// url returns the address as --fabric takes it.
 func (r *redis) url() string { return "redis://" + r.addr }
 
 // kill ends the server by SIGKILL. A nil server has none.

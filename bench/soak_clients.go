@@ -113,7 +113,7 @@ func (r *soakRun) ask(c *uma.Client, q *wire.Request, how reading) (text string,
 	return b.String(), calls, nil
 }
 
-// spelled is the calls as text, without their ids, which are the server's.
+// spelled returns the calls as text, without their ids, which are the server's.
 func spelled(calls []wire.ToolCall) string {
 	var b strings.Builder
 	for _, c := range calls {

@@ -17,7 +17,8 @@ type inbox struct {
 	rest  []byte // the part of buf that is read and not yet cut
 }
 
-// next is the next frame's payload, nil when more bytes are needed. It is valid until the next call of next or fill.
+// next returns the next frame's payload, nil when more bytes are needed. It is valid until the next call of next or
+// fill.
 func (in *inbox) next() ([]byte, error) {
 	if len(in.rest) == 0 {
 		return nil, nil

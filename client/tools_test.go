@@ -27,8 +27,8 @@ func TestTools(t *testing.T) {
 			c.EOS(wire.EOS{ID: r.ID, Reason: wire.Stop, Text: []byte("It is " + last.Content)})
 		case r.Stream:
 			c.Send(func(dst []byte) []byte {
-				dst = wire.AppendToolCall(dst, &wire.ToolCallPart{ID: r.ID, CallID: "call_1", Name: "get_weather"})
-				return wire.AppendToolCall(dst, &wire.ToolCallPart{ID: r.ID, Arguments: []byte(`{"city":"Bern"}`)})
+				dst = wire.AppendToolCall(dst, &wire.ToolCallDelta{ID: r.ID, CallID: "call_1", Name: "get_weather"})
+				return wire.AppendToolCall(dst, &wire.ToolCallDelta{ID: r.ID, Arguments: []byte(`{"city":"Bern"}`)})
 			})
 			c.EOS(wire.EOS{ID: r.ID, Reason: wire.Calls, Streamed: true})
 		default:

@@ -175,7 +175,7 @@ func (c *Core) offerDraft(r *Request, e *sched.EvToken, most int) {
 func (c *Core) headBegins(r *Request) (begin int, ok bool) {
 	k := &r.guess.states
 	begin = k.from + 1
-	if len(r.Parts) > 0 || r.Mix > 0 || k.to < len(r.Tokens)-1 || begin >= len(r.Tokens) {
+	if len(r.Segments) > 0 || r.Mix > 0 || k.to < len(r.Tokens)-1 || begin >= len(r.Tokens) {
 		return 0, false
 	}
 	if sl := c.slot(r); sl != nil && sl.n < begin {

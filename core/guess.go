@@ -359,8 +359,8 @@ func (c *Core) rollBack() {
 	c.verified = c.verified[:0]
 }
 
-// guardSeq is the copy of a sequence with guesses in the newest step (Config.Seals). No thought is copied back into a
-// model with states, so the sequence for that is free.
+// guardSeq returns the copy of a sequence with guesses in the newest step (Config.Seals). No thought is copied back
+// into a model with states, so the sequence for that is free.
 func (c *Core) guardSeq() Seq { return c.ingestSeq() }
 
 // addGuard copies the sequence of the request whose guesses the batch has.

@@ -8,13 +8,13 @@ import (
 )
 
 // Images. A row of an image has a token like every other row, made from the picture's hash: prefixes with images are
-// shared, evicted, stored and restored as they are without. Two rules are added. A prefix ends at no row inside a part
-// of an image (runtime.WholeImages): the ids of all rows of a part name the picture, those of a few may collide. And
-// the batch has the embedding beside the id.
+// shared, evicted, stored and restored as they are without. Two rules are added. A prefix ends at no row inside a
+// segment of an image (runtime.WholeImages): the ids of all rows of a segment name the picture, those of a few may
+// collide. And the batch has the embedding beside the id.
 
-// imageRow returns the part of r's images that has row i of its history, and the row's place in it.
-func (r *Request) imageRow(i int) (*runtime.ViewPart, int) {
-	k, found := slices.BinarySearchFunc(r.Parts, i, func(p runtime.ViewPart, i int) int {
+// imageRow returns the segment of r's images that has row i of its history, and the row's place in it.
+func (r *Request) imageRow(i int) (*runtime.ViewSegment, int) {
+	k, found := slices.BinarySearchFunc(r.Segments, i, func(p runtime.ViewSegment, i int) int {
 		switch {
 		case p.At > i:
 			return 1
@@ -24,8 +24,8 @@ func (r *Request) imageRow(i int) (*runtime.ViewPart, int) {
 		return 0
 	})
 	if !found {
-		panic(fmt.Sprintf("core: row %d of request %d stands for an image, and none of its %d parts has it", i, r.ID,
-			len(r.Parts)))
+		panic(fmt.Sprintf("core: row %d of request %d stands for an image, and none of its %d segments has it", i, r.ID,
+			len(r.Segments)))
 	}
-	return &r.Parts[k], i - r.Parts[k].At
+	return &r.Segments[k], i - r.Segments[k].At
 }

@@ -147,9 +147,9 @@ func (c *Core) ingestParts(now Instant, re *restore) (ended bool) {
 			c.endRestore(now, re) // evicted or dropped meanwhile
 			return true
 		}
-		c.tree.Hold(req, true) // else the eviction that makes room could take the answer behind the thought
+		c.tree.SetIngesting(req, true) // else the eviction that makes room could take the answer behind the thought
 		if c.ledger.Room() < n+c.running() {
-			c.tree.Hold(req, false)
+			c.tree.SetIngesting(req, false)
 			if re.waited++; len(c.plan.Batch) > 0 && re.waited < maxIngestWait {
 				return false // running requests will end or be preempted
 			}
@@ -209,7 +209,7 @@ func (c *Core) ingested(now Instant, re *restore) {
 			}
 		}
 		c.op(Op{Kind: SeqRemove, Dst: c.ingestSeq(), To: -1})
-		c.tree.Hold(uint64(r.ID), false)
+		c.tree.SetIngesting(uint64(r.ID), false)
 	}
 	for _, r := range re.waiting {
 		r.restoring, r.deferred = nil, false

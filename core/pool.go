@@ -77,7 +77,7 @@ func (c *Core) check() {
 	}
 }
 
-// Drop removes a cached prefix: kvsnap.ErrNoEntry, or kvsnap.ErrHeld. The Ops of the next Step carry it out.
+// Drop removes a cached prefix: kvsnap.ErrNoEntry. The Ops of the next Step carry it out.
 func (c *Core) Drop(entry uint64) error {
 	c.cfg.Trace.numbers("drop", int64(entry))
 	ended, err := c.tree.Drop(entry)

@@ -93,7 +93,7 @@ func (p *player) Find(uint64, []Token, int) (int, Tier, bool) {
 
 func (p *player) Missing(uint64, []Token) int { return int(p.answer("missing")[0]) }
 
-// numbersOf are the numbers behind a line's first word.
+// numbersOf returns the numbers behind a line's first word.
 func numbersOf(words []string, least int) ([]int64, error) {
 	if len(words) < least {
 		return nil, fmt.Errorf("%d numbers, want %d", len(words), least)

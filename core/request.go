@@ -52,7 +52,7 @@ type Request struct {
 
 	// Parts are the images of the prompt: each View's, with At counted from the prompt's begin. Ascending. A request
 	// with images has no context shift, so that the places do not change.
-	Parts []runtime.ViewPart
+	Segments []runtime.ViewSegment
 
 	// Set by the caller before each Token of a constrained answer. Last: this token completes the answer. More: a
 	// forced token follows at once in another Token; the scheduler hears of both in one event, and they are computed in

@@ -25,7 +25,7 @@ func TestServingAllocatesNothingPerToken(t *testing.T) {
 	for name, r := range map[string]*running{
 		"alone": serve(t, fake.Config{}, "-c", "32768"),
 		"with a draft model": serveEngines(t, slog.New(slog.DiscardHandler), fake.Config{
-			Cost: fake.Cost{BaseMs: 0.5}, Advance: spin}, fake.Config{}, parts{}, "-c", "32768", "--draft-model",
+			Cost: fake.Cost{BaseMs: 0.5}, Advance: spin}, fake.Config{}, overrides{}, "-c", "32768", "--draft-model",
 			"small"),
 		"with a head": serve(t, withHead(0, fake.Config{Cost: fake.Cost{BaseMs: 0.5}, Advance: spin}), "-c", "32768",
 			"--spec-type", "draft-mtp"),

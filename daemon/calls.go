@@ -12,26 +12,26 @@ import (
 // says that the token is part of a thought's text, where the headers of messages tell calls.
 func (l *loop) piece(r *request, tok core.Token, thought bool) []byte {
 	piece := l.model.vocab.Piece(tok)
-	if r.CallForm == nil || thought && r.Thinks == nil {
+	if r.CallSyntax == nil || thought && r.Thinks == nil {
 		return piece
 	}
-	return r.CallForm.Piece(tok, piece)
+	return r.CallSyntax.Piece(tok, piece)
 }
 
 // emitCalls sends what a token adds to the tool calls of r's answer.
 func (l *loop) emitCalls(r *request, events []toolcall.Event) {
 	for i := range events {
 		e := &events[i]
-		part, sent := r.said.Call(e)
+		delta, sent := r.said.Call(e)
 		switch {
 		case e.Kind == toolcall.End:
-			l.m.ToolCalls.Inc(r.CallForm.Form().Name)
+			l.m.ToolCalls.Inc(r.CallSyntax.Syntax().Name)
 		case e.Kind == toolcall.Malformed:
 			l.m.MalformedCalls.Inc(string(e.Reason))
 			l.logRequest(r, "malformed call", "reason", e.Reason)
 		case sent && r.stream:
-			part.ID = r.wireID
-			l.reused.event.Kind, l.reused.event.ID, l.reused.event.ToolCall = wire.EventToolCall, r.wireID, part
+			delta.ID = r.wireID
+			l.reused.event.Kind, l.reused.event.ID, l.reused.event.ToolCall = wire.EventToolCall, r.wireID, delta
 			l.send(r, &l.reused.event)
 		}
 	}

@@ -22,8 +22,8 @@ const (
 	cmdStored                       // the next part of restore stored may be ready
 	cmdOffloaded                    // the tier has the thought of request offloaded
 	cmdOffer                        // there is something to offer to the fabric
-	cmdAsk                          // run ask between two steps
-	cmdFit                          // likewise, also if the loop ends: intake waits for it
+	cmdTask                         // run task between two steps
+	cmdAwaited                      // likewise, also if the loop ends: a goroutine waits for task
 )
 
 // command crosses to the decode loop by value, through a mailbox. Its senders bound that: the waitroom admits fewer
@@ -37,7 +37,12 @@ type command struct {
 	stored    core.RestoreID
 	offloaded core.ID
 	tier      core.Tier // that has it
-	ask       func(*loop, time.Time)
+	task      task
+}
+
+// task is work on the loop's state that another goroutine has the loop do between two steps.
+type task interface {
+	run(l *loop, now time.Time)
 }
 
 // arriving returns the requests that the loop has not taken yet.

@@ -10,6 +10,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/constrain"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/daemon/report"
+	"github.com/uma-serve/uma-serve/daemon/stage"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -60,23 +61,23 @@ func (r *request) follow(tok runtime.Token, said *core.Said) *wire.Error {
 	return bad
 }
 
-// grammarsOf returns the grammars of j's answer, or the error to refuse it with. parked: j waits for a build and comes
+// grammarsOf returns the grammars of j's answer, or the error to refuse it with. waits: j waits for a build and comes
 // back to intake.
-func (s *Server) grammarsOf(m *prepare.Model, j job) (g constrain.Grammars, parked bool, bad *wire.Error) {
+func (s *Server) grammarsOf(m *prepare.Model, j job) (g constrain.Grammars, waits bool, bad *wire.Error) {
 	format, calls, bad := constrain.Sources(j.w, prepare.OfferedTools(j.w), m.Calls, m.Tags.Headers())
 	if bad != nil {
 		return g, false, bad
 	}
 	j.r.waiter.Owner, j.r.waiter.Job = j.r.Owner, j
-	j.r.life.enter(stageCompiling)
-	if g, parked, bad = s.grammars.Get(format, calls, &j.r.waiter, &j.w.Notes); !parked {
-		j.r.life.enter(stagePreparing)
+	j.r.life.Enter(stage.Compiling)
+	if g, waits, bad = s.grammars.Get(format, calls, &j.r.waiter, &j.w.Notes); !waits {
+		j.r.life.Enter(stage.Preparing)
 	}
-	return g, parked, bad
+	return g, waits, bad
 }
 
 // closeMessage makes the answer a new message where the conversation ends with the assistant's, which cannot be the
-// beginning of the form that the request asks for: frameworks ask for a form when the model has answered in words.
+// beginning of the format that the request asks for: frameworks ask for one when the model has answered in words.
 // A client that asks for the continuation gets an error instead.
 func (s *Server) closeMessage(l *loop, w *wire.Request, g *constrain.Grammars) {
 	n := len(w.Messages)
@@ -87,16 +88,23 @@ func (s *Server) closeMessage(l *loop, w *wire.Request, g *constrain.Grammars) {
 	if last.Role != "assistant" || last.Content == "" {
 		return
 	}
-	begins := make(chan bool, 1)
-	// The loop has the grammar's automaton.
-	ask := func(l *loop, _ time.Time) { begins <- g.Begins(last.Content, l.model.tags.Headers()) }
-	if !l.mail.Put(command{kind: cmdFit, ask: ask}) || <-begins {
+	begins := beginsTask{g, last.Content, make(chan bool, 1)}
+	if !l.mail.Put(command{kind: cmdAwaited, task: begins}) || <-begins.yes {
 		return
 	}
 	w.Continue = wire.ContinueOff
 	w.Notes.Add(wire.Note{Reason: "message_closed", Times: 1, Text: "The last message is the assistant's and cannot " +
-		"begin an answer of the requested form: the answer is a new message."})
+		"begin an answer of the requested format: the answer is a new message."})
 }
+
+// beginsTask asks whether a text can begin an answer that g constrains. The loop owns the grammar's automaton.
+type beginsTask struct {
+	g    *constrain.Grammars
+	text string
+	yes  chan bool
+}
+
+func (t beginsTask) run(l *loop, _ time.Time) { t.yes <- t.g.Begins(t.text, l.model.tags.Headers()) }
 
 // jobsOf returns the requests of waiters.
 func jobsOf(list []*constrain.Waiter) (jobs []job) {
@@ -106,28 +114,28 @@ func jobsOf(list []*constrain.Waiter) (jobs []job) {
 	return jobs
 }
 
-// unpark queues requests of one user for intake again, or refuses them after the waitroom's end.
-func (s *Server) unpark(list []*constrain.Waiter) {
+// compiled queues requests of one user for intake again, or refuses them after the waitroom's end.
+func (s *Server) compiled(list []*constrain.Waiter) {
 	jobs := jobsOf(list)
 	for _, j := range jobs {
-		j.r.life.enter(stageWaiting)
+		j.r.life.Enter(stage.Waiting)
 	}
 	if e := s.room.PutBack(jobs); e != nil {
 		s.refuseJobs(jobs, e)
 	}
 }
 
-// closeGrammars stops all builds and returns the parked requests.
+// closeGrammars stops all builds and returns the requests that wait for them.
 func (s *Server) closeGrammars() []job { return jobsOf(s.grammars.Close(admission.ShuttingDown())) }
 
-// whyCompiling adds the parked requests to the report of a why question. They come first: the server numbers requests
-// after their compilation.
+// whyCompiling adds the requests that wait for a grammar to the report of a why question. They come first: the server
+// numbers requests after their compilation.
 func (s *Server) whyCompiling(rep *reports.WhyReport, q wire.WhyQuestion, uid uint32, now time.Time) {
 	var list []reports.WhyRequest
-	s.grammars.Parked(func(w *constrain.Waiter, src *constrain.Source, runs bool, since time.Time) {
+	s.grammars.EachWaiting(func(w *constrain.Waiter, src *constrain.Source, runs bool, since time.Time) {
 		j := w.Job.(job)
 		if (j.r.Owner == uid || s.cfg.Privileged(uid)) && (q.Request == "" || j.r.wireID == q.Request) {
-			list = append(list, j.whyParked(src, runs, since, now))
+			list = append(list, j.whyWaiting(src, runs, since, now))
 		}
 	})
 	slices.SortFunc(list, func(a, b reports.WhyRequest) int { return cmp.Compare(a.AgeMs, b.AgeMs) })
@@ -137,14 +145,14 @@ func (s *Server) whyCompiling(rep *reports.WhyReport, q wire.WhyQuestion, uid ui
 	rep.Requests = list[:min(len(list), cmp.Or(q.Last, wire.MaxLast))]
 }
 
-// whyParked returns a parked request's entry. runs reports whether its build runs.
-func (j job) whyParked(src *constrain.Source, runs bool, since, now time.Time) reports.WhyRequest {
+// whyWaiting returns the entry of a request that waits for a grammar. runs reports whether its build runs.
+func (j job) whyWaiting(src *constrain.Source, runs bool, since, now time.Time) reports.WhyRequest {
 	text := "Its " + src.Field + " is being compiled."
 	if !runs {
-		text = "Its " + src.Field + " waits to be compiled: one form of each user is compiled at a time."
+		text = "Its " + src.Field + " waits to be compiled: one grammar of each user is compiled at a time."
 	}
 	w := j.waits("compiling", text, since, now)
-	w.Form = &reports.WhyForm{Form: src.Name}
+	w.Form = &reports.WhyConstraint{Form: src.Name}
 	return w
 }
 

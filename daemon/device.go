@@ -69,6 +69,3 @@ func (l *loop) noteTurn(plan *sched.Plan, now time.Time) {
 func (l *loop) takeSeat(t *lease.Table, at lease.Seat) {
 	l.device = seat.Take(t, at, l.model.caps.Devices, l.m)
 }
-
-// DeviceName is seat.DeviceName for the front.
-func DeviceName(i int) string { return seat.DeviceName(i) }

@@ -16,10 +16,12 @@
 //	admission/        which user's request is refused when the server is full, and which is prepared next: answers
 //	                  before texts to embed and background requests; --limits
 //	loading.go        what requests hear while the model loads
-//	stage.go          where a request is, who owns it there, what a cancel does
+//	stage/            where a request is, and who owns it there
+//	cancel.go         who may cancel it, and what a cancel does in each stage
 //	viewing/          when the images of a request are encoded: one at a time, in turns of users
 //	intake.go         the goroutine that prepares requests and constrains their answers
-//	prepare/          the loaded model; prompts, sampling chains, thinking options, texts to embed
+//	prepare/          the loaded model; prompts, sampling chains, texts to embed; targets.go is where a request's
+//	                  targets, class and thinking budget come from
 //
 // Constrained answers:
 //
@@ -30,7 +32,7 @@
 //
 //	loop.go           the order of a turn; loop_step.go decodes and samples, and verifies guesses by sampling their
 //	                  rows; loop_notes.go passes on what the core decided
-//	command.go        commands of other goroutines, through mailbox/
+//	command.go        commands of other goroutines, through mailbox/; tasks that they have it do between two steps
 //	think.go          probe rows, forks and forced tokens
 //	speculate.go      the limit of guesses; opening what makes them (package drafts), and its part of a step
 //	embed_loop.go     how many texts of one request run at once
@@ -65,7 +67,8 @@
 //
 // The process:
 //
-//	server.go         start, drain, stop; open.go reads the model and makes its loop
-//	handler.go        the poller's side of requests and questions; stage.go of cancels
-//	engine.go, link.go        an engine process behind a front
+//	server.go         a Server; open.go reads the model and makes the loop
+//	serve.go          the phases of Serve: listen, start, run, drain, stop
+//	handler.go        the poller's side of requests and questions; cancel.go of cancels
+//	engine.go         an engine process behind a front; link/ their messages
 package daemon

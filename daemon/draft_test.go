@@ -34,7 +34,7 @@ func pacedBy(ms float64, cfg fake.Config) fake.Config {
 // timer of the draft model would be as late as the engine's on a busy machine.
 func serveDraft(t *testing.T, cfg, draft fake.Config, args ...string) *running {
 	t.Helper()
-	return serveEngines(t, slog.New(slog.DiscardHandler), pacedBy(5, cfg), draft, parts{},
+	return serveEngines(t, slog.New(slog.DiscardHandler), pacedBy(5, cfg), draft, overrides{},
 		append([]string{"--draft-model", "small"}, args...)...)
 }
 
@@ -149,7 +149,7 @@ func TestDraftModelKeepsTheDistribution(t *testing.T) {
 		counts[a.text]++
 	}
 	counts := [2]map[string]int{{}, {}}
-	drafting := serveEngines(t, slog.New(slog.DiscardHandler), pacedBy(2, config), config, parts{},
+	drafting := serveEngines(t, slog.New(slog.DiscardHandler), pacedBy(2, config), config, overrides{},
 		"--draft-model", "small", "--no-prefix-cache")
 	c := drafting.dial()
 	drawn, accepted := 0, 0.0

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/opening"
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime/fake"
@@ -41,7 +42,7 @@ func TestStateDump(t *testing.T) {
 	t.Setenv("HOME", dir)
 	dir = report.StateFolder()
 	cfg := config.Config{Model: "model.gguf"}
-	if !slices.Contains(SandboxPolicy(&cfg).Write, dir) {
+	if !slices.Contains(opening.Policy(&cfg).Write, dir) {
 		t.Errorf("an engine process may not write to %s", dir)
 	}
 	r := serve(t, fake.Config{})

@@ -392,9 +392,9 @@ func TestEmbedShare(t *testing.T) {
 	h := r.hold()
 	flood.Embed(e)
 	h.arrived(1)
-	h.steps("texts run", func() bool { return h.loop.embed.parts > 0 })
+	h.steps("texts run", func() bool { return h.loop.embed.inputs > 0 })
 	h.step()
-	if n := h.loop.embed.parts; n > 5 {
+	if n := h.loop.embed.inputs; n > 5 {
 		t.Errorf("%d texts run at once, with 8 sequences", n)
 	}
 	other := r.as(8)
@@ -464,7 +464,7 @@ func TestEmbedStop(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.arrived(1)
-	h.steps("texts run", func() bool { return h.loop.embed.parts > 0 })
+	h.steps("texts run", func() bool { return h.loop.embed.inputs > 0 })
 	ended := make(chan error, 1)
 	go func() { ended <- r.stop() }()
 	h.release()

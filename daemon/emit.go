@@ -5,6 +5,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/daemon/opening"
+	"github.com/uma-serve/uma-serve/daemon/stage"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
@@ -87,7 +88,7 @@ func (l *loop) endRequest(r *request, reason wire.Reason, stopText string, now t
 		l.m.RequestDone(r.Prompt, r.Generated(), r.at.Timings(r.arrived).Decode, now.Sub(r.arrived))
 	}
 	if reason == wire.Cancelled {
-		l.m.CancelDone(now.Sub(time.Unix(0, r.life.cancelledAt.Load())))
+		l.m.CancelDone(now.Sub(r.life.CancelledAt()))
 	}
 	thought := l.thinkSummary(r, now)
 	end := wire.EOSEvent(&wire.EOS{
@@ -120,7 +121,7 @@ func (l *loop) failRequest(r *request, e wire.Error) {
 func (l *loop) close(r *request, last *wire.Event) {
 	l.send(r, last)
 	r.constraint.Close()
-	r.life.enter(stageEnding)
+	r.life.Enter(stage.Ending)
 	l.state.requests.Add(-1)
 	if r.pending.Len() == 0 {
 		l.forget(r)
@@ -128,8 +129,8 @@ func (l *loop) close(r *request, last *wire.Event) {
 }
 
 func (l *loop) forget(r *request) {
-	if r.part != nil {
-		l.forgetPart(r)
+	if r.input != nil {
+		l.forgetInput(r)
 		return
 	}
 	delete(l.requests, r.ID)
@@ -151,10 +152,10 @@ func (l *loop) send(r *request, ev *wire.Event) {
 		}
 		r.pausedAt = time.Now()
 		l.stalled++
-		if r.part != nil {
-			r.part.of.embed.blocked++
+		if r.input != nil {
+			r.input.of.embed.blocked++
 		}
-		if !r.paused && !r.life.over() {
+		if !r.paused && !r.life.Over() {
 			r.paused = true
 			l.tell(core.Input{Kind: core.Pause, Req: r.ID}, r.pausedAt)
 		}
@@ -185,10 +186,10 @@ func (l *loop) resume(c ipc.Client) {
 			continue
 		}
 		l.stalled--
-		if r.part != nil {
-			r.part.of.embed.blocked--
+		if r.input != nil {
+			r.input.of.embed.blocked--
 		}
-		if r.life.over() {
+		if r.life.Over() {
 			l.forget(r)
 		} else if r.paused {
 			r.paused = false
@@ -256,7 +257,7 @@ func (l *loop) reportQueued(now time.Time) {
 	}
 	l.chores.lastQueued = now
 	for _, r := range l.requests {
-		if r.progress && !r.life.over() && r.Computed() == 0 && now.Sub(r.arrived) > progressEvery {
+		if r.progress && !r.life.Over() && r.Computed() == 0 && now.Sub(r.arrived) > progressEvery {
 			l.reportProgress(r, now)
 		}
 	}
@@ -268,13 +269,13 @@ func (l *loop) shutdown(now time.Time) {
 		switch c.kind {
 		case cmdArrive:
 			l.arrive(c.req, now)
-		case cmdFit:
-			c.ask(l, now)
+		case cmdAwaited:
+			c.task.run(l, now)
 		}
 	}
-	l.abandonParts()
+	l.abandonInputs()
 	for _, r := range l.requests {
-		if !r.life.over() {
+		if !r.life.Over() {
 			l.endRequest(r, wire.Shutdown, "", now)
 		}
 		if r.pending.Len() > 0 {

@@ -23,6 +23,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/documents"
 	"github.com/uma-serve/uma-serve/daemon/entry"
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
+	"github.com/uma-serve/uma-serve/daemon/link"
 	"github.com/uma-serve/uma-serve/daemon/opening"
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
 	"github.com/uma-serve/uma-serve/daemon/shm/lease"
@@ -39,20 +40,20 @@ import (
 // frontLink is the connection of an engine process to its front, which passes it client connections, API keys and model
 // names. It is nil in a process without a front.
 type frontLink struct {
-	start EngineStart
+	start link.EngineStart
 	link  *ipc.Link // set by attach, before the poller runs
 	keys  passedKeys
-	names atomic.Pointer[[]string] // of EngineStart or the newest LinkNames
+	names atomic.Pointer[[]string] // of link.EngineStart or the newest link.Names
 	box   *reports.InfoSandbox     // confinement of the process; nil without the sandbox
 	told  atomic.Int64             // time of the last load progress sent to the front, Unix ns
 	drain func()                   // ends the log, for an end without return
-	why   atomic.Pointer[string]   // of LinkUnload; nil before
+	why   atomic.Pointer[string]   // of link.Unload; nil before
 
 	table    *connstate.Table // shared with the front
-	hostTier atomic.Int64     // of the newest LinkHostTier, in bytes; 0 before
+	hostTier atomic.Int64     // of the newest link.HostTier, in bytes; 0 before
 	resizing sync.Mutex       // held while the host tier's cap is set
 	keepMu   sync.Mutex
-	kept     int64 // of the newest LinkKeep, under keepMu
+	kept     int64 // of the newest link.Keep, under keepMu
 
 	refused bool // the front was told that the model cannot be loaded; owned by Serve
 
@@ -65,17 +66,17 @@ type passedKeys struct{ p atomic.Pointer[apikeys.Keys] }
 func (k *passedKeys) Keys() *apikeys.Keys   { return k.p.Load() }
 func (k *passedKeys) Loaded() *apikeys.Keys { return k.p.Load() }
 
-// RunEngine runs an engine process until it ends: it reads the front's start message from the descriptor EngineLinkFD,
+// RunEngine runs an engine process until it ends: it reads the front's start message from the descriptor link.FD,
 // loads the model and serves the connections that the front passes. withLog gets the process's log before the engine
 // opens. An error that was sent to the front is not returned: the front reports it.
 func RunEngine(ctx context.Context, stderr io.Writer, open Opener, withLog func(*slog.Logger)) error {
-	m, err := ipc.ReadLinkMessage(EngineLinkFD)
-	if err != nil || m.Kind != LinkStart {
+	m, err := ipc.ReadLinkMessage(link.FD)
+	if err != nil || m.Kind != link.Start {
 		return errors.Join(fmt.Errorf("%s is started by uma-serve itself, with the connection to its front as "+
-			"descriptor %d", EngineArg, EngineLinkFD), err)
+			"descriptor %d", link.EngineArg, link.FD), err)
 	}
 	f := &frontLink{}
-	f.kept = KeepDefault
+	f.kept = link.KeepDefault
 	if err := json.Unmarshal(m.Body, &f.start); err != nil {
 		return fmt.Errorf("read what the front asks for: %w", err)
 	}
@@ -91,12 +92,12 @@ func RunEngine(ctx context.Context, stderr io.Writer, open Opener, withLog func(
 		}
 		f.keys.p.Store(keys)
 	}
-	table, err := connstate.Open(os.NewFile(EngineTableFD, "connections"))
+	table, err := connstate.Open(os.NewFile(link.TableFD, "connections"))
 	if err != nil {
 		return err
 	}
 	if f.start.Seat != nil {
-		if f.leases, err = lease.Open(os.NewFile(EngineLeaseFD, "leases")); err != nil {
+		if f.leases, err = lease.Open(os.NewFile(link.LeaseFD, "leases")); err != nil {
 			return err
 		}
 	}
@@ -110,7 +111,7 @@ func RunEngine(ctx context.Context, stderr io.Writer, open Opener, withLog func(
 	opening.WithoutCore(log)
 	opening.SlackMonitor(log) // before the sandbox
 
-	s, err := newServer(cfg, log, f, parts{})
+	s, err := newServer(cfg, log, f, overrides{})
 	if err == nil {
 		err = f.attach(s, table)
 	}
@@ -124,8 +125,8 @@ func RunEngine(ctx context.Context, stderr io.Writer, open Opener, withLog func(
 		}
 	}
 	if err != nil {
-		return ipc.WriteLinkMessage(EngineLinkFD, LinkStatus,
-			mustJSON(EngineStatus{State: EngineFailed, Error: clierr.Text(err)}))
+		return ipc.WriteLinkMessage(link.FD, link.Status,
+			mustJSON(link.EngineStatus{State: link.EngineFailed, Error: clierr.Text(err)}))
 	}
 	if err = s.Serve(ctx, open); f.refused {
 		return nil
@@ -137,7 +138,7 @@ func RunEngine(ctx context.Context, stderr io.Writer, open Opener, withLog func(
 func (f *frontLink) failed(err error) {
 	if f != nil {
 		f.refused = true
-		f.tell(EngineStatus{State: EngineFailed, Error: clierr.Text(err)})
+		f.tell(link.EngineStatus{State: link.EngineFailed, Error: clierr.Text(err)})
 	}
 }
 
@@ -147,12 +148,9 @@ const lastWords = time.Second
 // policy returns the sandbox policy of an engine process with this configuration, with the front as supervisor.
 func (f *frontLink) policy(cfg *config.Config) sandbox.Policy {
 	p := opening.Policy(cfg)
-	p.Supervise = func(fd int) error { return f.link.Send(LinkSupervise, 0, fd) }
+	p.Supervise = func(fd int) error { return f.link.Send(link.Supervise, 0, fd) }
 	return p
 }
-
-// SandboxPolicy is opening.Policy for the front, which supervises engine processes.
-func SandboxPolicy(c *config.Config) sandbox.Policy { return opening.Policy(c) }
 
 // passed returns the values of the front that stand for sockets.
 func (f *frontLink) passed(s *Server) *entry.Passed {
@@ -176,19 +174,19 @@ func (f *frontLink) limit(c *ipc.Config, s *Server) {
 		}
 		return true
 	}
-	c.Emptied = func() { s.stop() }
+	c.Emptied = func() { s.askToStop() }
 }
 
 // attach connects s to the front.
 func (f *frontLink) attach(s *Server, table *connstate.Table) (err error) {
 	f.table = table
-	f.link, err = s.poller.AddLink(EngineLinkFD, table, func(m ipc.LinkMessage) { f.hear(s, m) }, func(err error) {
+	f.link, err = s.poller.AddLink(link.FD, table, func(m ipc.LinkMessage) { f.hear(s, m) }, func(err error) {
 		if errors.Is(err, io.ErrClosedPipe) {
 			return // by this process, which ends
 		}
 		s.log.Warn("the front has ended; so does this engine process", "error", err)
-		s.stop()
-		s.stop()
+		s.askToStop()
+		s.askToStop()
 		time.AfterFunc(stuckGrace, func() { f.exit(exitOrphan) })
 	})
 	return err
@@ -207,7 +205,7 @@ func (f *frontLink) exit(status int) {
 
 // hear handles a message of the front, on the poller's goroutine.
 func (f *frontLink) hear(s *Server, m ipc.LinkMessage) {
-	if m.Kind == LinkAdapter {
+	if m.Kind == link.Adapter {
 		f.hearAdapter(s, m)
 		return
 	}
@@ -215,24 +213,24 @@ func (f *frontLink) hear(s *Server, m ipc.LinkMessage) {
 		syscall.Close(m.FD) // a front sends no others
 	}
 	switch m.Kind {
-	case LinkStop:
-		s.stop()
-	case LinkUnload:
+	case link.Stop:
+		s.askToStop()
+	case link.Unload:
 		why := string(m.Body)
 		f.why.Store(&why)
 		s.log.Debug("unloading: connections go back to the front", "why", why)
 		s.live.End()
 		s.poller.ReturnIdle()
-	case LinkNames:
+	case link.Names:
 		var names []string
 		if err := json.Unmarshal(m.Body, &names); err != nil {
 			s.log.Error("names of the front", "error", err)
 		} else {
 			f.names.Store(&names)
 		}
-	case LinkHostTier:
+	case link.HostTier:
 		f.hearHostTier(s, m.Body)
-	case LinkKeys:
+	case link.Keys:
 		if keys, err := apikeys.ParseDigests(m.Body); err != nil {
 			s.log.Error("API keys of the front", "error", err)
 		} else {
@@ -241,8 +239,8 @@ func (f *frontLink) hear(s *Server, m ipc.LinkMessage) {
 	}
 }
 
-// stop asks Serve to end, as SIGTERM does.
-func (s *Server) stop() {
+// askToStop asks Serve to end, as SIGTERM does.
+func (s *Server) askToStop() {
 	select {
 	case s.signals <- syscall.SIGTERM:
 	default: // it has been asked twice
@@ -300,11 +298,11 @@ func (s *Server) elsewhere(r *http.Request, body []byte) bool {
 }
 
 // tell sends the front a status.
-func (f *frontLink) tell(st EngineStatus) {
+func (f *frontLink) tell(st link.EngineStatus) {
 	if f == nil {
 		return
 	}
-	if err := f.link.Send(LinkStatus, 0, -1, mustJSON(st)); err != nil {
+	if err := f.link.Send(link.Status, 0, -1, mustJSON(st)); err != nil {
 		slog.Debug("a status for the front is lost", "error", err)
 	}
 }
@@ -317,7 +315,7 @@ func (f *frontLink) counted(m *metrics.Metrics) {
 	w := new(httpd.Kept)
 	m.PrometheusHandler().ServeHTTP(w, &http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/metrics"},
 		Header: http.Header{}})
-	if err := f.link.Send(LinkMetrics, 0, -1, w.Body); err != nil {
+	if err := f.link.Send(link.Metrics, 0, -1, w.Body); err != nil {
 		slog.Debug("the last metrics for the front are lost", "error", err)
 	}
 }
@@ -332,7 +330,7 @@ func (f *frontLink) loading(fraction float32) {
 	}
 	now := time.Now().UnixNano()
 	if last := f.told.Load(); now-last >= int64(tellEvery) && f.told.CompareAndSwap(last, now) {
-		f.tell(EngineStatus{State: EngineLoading, Progress: float64(fraction)})
+		f.tell(link.EngineStatus{State: link.EngineLoading, Progress: float64(fraction)})
 	}
 }
 
@@ -340,7 +338,7 @@ func (f *frontLink) loading(fraction float32) {
 // process.
 func (f *frontLink) ready(s *Server, l *loop) (stop func()) {
 	m := s.model.Load()
-	st := EngineStatus{State: EngineReady, Progress: 1, Name: m.Info.Name, Context: m.Caps.ContextTokens,
+	st := link.EngineStatus{State: link.EngineReady, Progress: 1, Name: m.Info.Name, Context: m.Caps.ContextTokens,
 		GPU: m.Caps.Device != runtime.DeviceCPU, Memory: s.memory(), Sandbox: f.box,
 		Devices: opening.OnDevices(s.cfg.Backends.Devices, m.Caps.Placed, s.draft.Placed())}
 	f.tell(st)

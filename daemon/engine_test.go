@@ -32,10 +32,10 @@ import (
 // daemon reads them always.
 func serveModel(t *testing.T, path string, args ...string) *running {
 	t.Helper()
-	return serveModelParts(t, path, parts{price: new(false)}, args...)
+	return serveModelOverridden(t, path, overrides{price: new(false)}, args...)
 }
 
-func serveModelParts(t *testing.T, path string, p parts, args ...string) *running {
+func serveModelOverridden(t *testing.T, path string, p overrides, args ...string) *running {
 	t.Helper()
 	fs, c, _ := config.NewFlagSet()
 	args = append([]string{"--model", path, "--socket", filepath.Join(t.TempDir(), "s"), "-t", "1",
@@ -51,7 +51,7 @@ func serveModelParts(t *testing.T, path string, p parts, args ...string) *runnin
 		t.Fatal(err)
 	}
 	if p.price != nil {
-		s.parts.price = p.price
+		s.overrides.price = p.price
 	}
 	r := &running{Server: s, t: t}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -333,7 +333,7 @@ func TestRealRandomLife(t *testing.T) {
 // TestRealPrices: with prices, whichever way a prompt's cells come, restored, copied in part or computed again, its
 // answer is the same to the bit.
 func TestRealPrices(t *testing.T) {
-	r := serveModelParts(t, ggufgen.Cached(t, ggufgen.Tiny()), parts{}, "-c", "600")
+	r := serveModelOverridden(t, ggufgen.Cached(t, ggufgen.Tiny()), overrides{}, "-c", "600")
 	var want [4][]row
 	for pass := range 4 {
 		for i := range want {

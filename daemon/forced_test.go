@@ -111,7 +111,7 @@ func (c *forcedCall) responses(v map[string]any) {
 // With the built-in chat template, which shows no tools, each API forces a call, streamed in parts and whole.
 func TestForcedCallsOverEachAPI(t *testing.T) {
 	r := serve(t, fake.Config{Scripts: []fake.Script{{Emit: "In words."}}}, "-c", "16384")
-	if name := r.model.Load().Calls.Form().Name; name != "json" {
+	if name := r.model.Load().Calls.Syntax().Name; name != "json" {
 		t.Fatalf("form %q", name)
 	}
 	web := r.web()
@@ -237,7 +237,7 @@ func TestForcedCallsRefused(t *testing.T) {
 		}, `tools: tool "set": schema: pattern at #/properties/a: `},
 		{harmony, func(*wire.Request) {}, "tool_choice: "},
 		{r, func(q *wire.Request) {
-			q.Tools, q.ToolChoice = unheldTools(), wire.ToolChoice{}
+			q.Tools, q.ToolChoice = unconstrainedTools(), wire.ToolChoice{}
 			q.Tools[2].Strict = true
 		}, `tool "odd": schema: type at #/properties/x: `},
 		{r, func(q *wire.Request) { q.Format = wire.Format{Kind: wire.FormatChoice, Choices: []string{"a"}} },

@@ -111,13 +111,13 @@ func TestForcedTokensTakeNoRow(t *testing.T) {
 	r := serve(t, fake.Config{Scripts: []fake.Script{{Emit: "anything else"}}}, "--speculate", "off")
 	c := r.dial()
 	steps := func() int { s, _ := r.metrics.Steps(); return int(s) }
-	ask := func(logprobs int) (answer, int, reports.WhyForm) {
+	ask := func(logprobs int) (answer, int, reports.WhyConstraint) {
 		before := steps()
 		a := r.ask(c, func(q *wire.Request) {
 			q.Format = wire.Format{Kind: wire.FormatChoice, Choices: []string{only}}
 			q.MaxTokens, q.Sampling.Logprobs = 100, logprobs
 		})
-		var form reports.WhyForm
+		var form reports.WhyConstraint
 		r.inLoop(func(l *loop) {
 			form = *l.why(wire.WhyQuestion{Last: 1}, 0, time.Now()).Requests[0].Form
 		})

@@ -1,11 +1,11 @@
 package daemon
 
 import (
-	"math"
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/admission"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
+	"github.com/uma-serve/uma-serve/daemon/stage"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -56,7 +56,7 @@ func (s *Server) admit(r *request, w *wire.Request) {
 		s.refuse(r, e)
 		return
 	}
-	r.life.enter(stageWaiting)
+	r.life.Enter(stage.Waiting)
 	if e := s.room.Put(r.Owner, job{r: r, w: w}); e != nil {
 		s.room.Leave(r.Owner)
 		s.refuse(r, e)
@@ -75,7 +75,7 @@ func (s *Server) refusal() *wire.Error {
 
 // refuse answers a request that never reaches the decode loop.
 func (s *Server) refuse(r *request, e *wire.Error) {
-	r.life.enter(stageEnding)
+	r.life.Enter(stage.Ending)
 	s.metrics.Rejected(string(e.Code))
 	e.ID = r.wireID
 	s.log.Debug("refused", "session", r.conn.ID(), "request", r.wireID, "code", e.Code, "message", e.Message)
@@ -119,45 +119,10 @@ func (s *Server) Admin(c ipc.Client, q *wire.Frame) {
 	case wire.KindInfo:
 		body = mustJSON(s.info())
 	case wire.KindWhy:
-		why, uid := q.Why, c.UID()
-		s.ask(&inquiry{c: c, id: id, reads: true, answer: func(l *loop, now time.Time) *wire.Event {
-			rep := l.why(why, uid, now)
-			s.whyCompiling(rep, why, uid, now)
-			s.whyViewing(rep, why, uid, now)
-			for i := range rep.Requests {
-				rep.Requests[i].Owner = s.in.Access.OwnerName(rep.Requests[i].UID)
-			}
-			return wire.JSONEvent(wire.KindWhy, id, rep)
-		}})
+		s.ask(&inquiry{c: c, id: id, reads: true, asked: &whyQuestion{s, q.Why, c.UID()}})
 		return
 	case wire.KindKV:
-		kv, uid := q.KV, c.UID()
-		s.ask(&inquiry{c: c, id: id, reads: kv.Op == wire.KVShow, answer: func(l *loop, now time.Time) *wire.Event {
-			if kv.Op == wire.KVShow {
-				rep := l.kvReport(kv.Tree, uid, now)
-				for i := range rep.Entries {
-					if uid := rep.Entries[i].UID; uid <= math.MaxUint32 {
-						rep.Entries[i].Owner = s.in.Access.OwnerName(uint32(uid))
-					}
-				}
-				return wire.JSONEvent(wire.KindKV, id, rep)
-			}
-			done, drop, err := l.stores.Command(kv, uid)
-			switch {
-			case err != nil:
-				return wire.ErrorEvent(&wire.Error{ID: id, Code: wire.BadRequest, Message: err.Error()})
-			case drop == nil:
-				return wire.JSONEvent(wire.KindKV, id, done)
-			}
-			go func() { // deleting files and fabric entries is slow: answer when it is done
-				if err := l.stores.Drop(drop, done); err != nil {
-					c.ReplyEvent(wire.ErrorEvent(&wire.Error{ID: id, Code: wire.InternalFailure, Message: err.Error()}))
-					return
-				}
-				c.ReplyEvent(wire.JSONEvent(wire.KindKV, id, done))
-			}()
-			return nil
-		}})
+		s.ask(&inquiry{c: c, id: id, reads: q.KV.Op == wire.KVShow, asked: &kvQuestion{s, q.KV, c.UID()}})
 		return
 	}
 	c.ReplyEvent(wire.ReportEvent(k, id, body))

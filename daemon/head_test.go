@@ -262,7 +262,7 @@ func TestHeadThatIsNotUsed(t *testing.T) {
 		"no head":   {fake.Config{Seed: 5}, []string{"--spec-type", "draft-mtp"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := serveEngines(t, slog.New(slog.DiscardHandler), c.cfg, fake.Config{Seed: 5}, parts{}, c.args...)
+			r := serveEngines(t, slog.New(slog.DiscardHandler), c.cfg, fake.Config{Seed: 5}, overrides{}, c.args...)
 			r.events(random)
 			in := r.info()
 			if in.Config.NoHead != c.want || in.Draft != nil && in.Draft.Kind != "model" {

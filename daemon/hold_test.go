@@ -3,7 +3,6 @@ package daemon
 import (
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 )
@@ -29,7 +28,7 @@ func (r *running) hold() *held {
 func (h *held) stop() (stopped <-chan struct{}) {
 	h.t.Helper()
 	at, free := make(chan struct{}), make(chan struct{})
-	if !h.loop.mail.Put(command{kind: cmdAsk, ask: func(*loop, time.Time) { close(at); <-free }}) {
+	if !h.loop.mail.Put(command{kind: cmdTask, task: taskFunc(func(*loop) { close(at); <-free })}) {
 		h.t.Fatal("the loop has ended")
 	}
 	h.free = sync.OnceFunc(func() { close(free) })

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"encoding/json"
-	"strconv"
 	"time"
 )
 
@@ -22,9 +21,9 @@ func (s *Server) watchHostTier(l *loop, done <-chan struct{}) {
 	if f != nil {
 		f.resizeHostTier(l) // the cap may have been sent while the model was read
 	}
-	look := l.stores.GiveBack(s.parts.memory)
+	look := l.stores.GiveBack(s.overrides.memory)
 	if f != nil {
-		look = func() { f.table.SetHostTier(l.stores.Held()) }
+		look = func() { f.table.SetHostTier(l.stores.HostBytes()) }
 	}
 	t := time.NewTicker(lookEvery)
 	defer t.Stop()
@@ -37,9 +36,6 @@ func (s *Server) watchHostTier(l *loop, done <-chan struct{}) {
 		}
 	}
 }
-
-// HostTierMessage is the body of LinkHostTier for a cap in bytes.
-func HostTierMessage(bytes int64) []byte { return strconv.AppendInt(nil, bytes, 10) }
 
 // hearHostTier takes the cap of the host tier that the front has sent.
 func (f *frontLink) hearHostTier(s *Server, body []byte) {

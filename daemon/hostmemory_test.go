@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/uma-serve/uma-serve/daemon/link"
 	"github.com/uma-serve/uma-serve/internal/host/hostmem"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/runtime/fake"
@@ -18,14 +19,14 @@ func TestHostTierGivesMemoryBack(t *testing.T) {
 	machine := func() hostmem.Memory { return hostmem.Memory{Total: 16 << 30, Available: available.Load()} }
 	for _, extra := range [][]string{nil, {"--think-evict", "offload"}} {
 		args := append([]string{"-c", "8192", "--cache-ram", "64MiB"}, extra...)
-		r := serveParts(t, slog.New(slog.DiscardHandler), fake.Config{}, parts{memory: machine}, args...)
+		r := serveOverridden(t, slog.New(slog.DiscardHandler), fake.Config{}, overrides{memory: machine}, args...)
 		edit := raw(text(0, 400), 5)
 		want := r.ask(r.dial(), edit)
 		if want.err != nil {
 			t.Fatal(want.err)
 		}
 		held := func() (n int64) {
-			r.inLoop(func(l *loop) { n, _ = l.stores.Held() })
+			r.inLoop(func(l *loop) { n, _ = l.stores.HostBytes() })
 			return n
 		}
 		evict := func() { // as if other requests had needed the cells; a tier without room refuses them
@@ -73,7 +74,7 @@ func TestHostTierTakesTheNewestCap(t *testing.T) {
 		var last int64
 		for i := range int64(8) {
 			last = 1<<20*(i+1) + int64(round)
-			f.hearHostTier(r.Server, HostTierMessage(last))
+			f.hearHostTier(r.Server, link.HostTierMessage(last))
 		}
 		waitfor.True(t, "the newest cap is set", func() bool {
 			f.resizing.Lock() // those that wait come later, and set the same

@@ -4,6 +4,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/admission"
 	"github.com/uma-serve/uma-serve/daemon/constrain"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
+	"github.com/uma-serve/uma-serve/daemon/stage"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -59,21 +60,21 @@ func (s *Server) submit(l *loop, j job) {
 	if j.r.lines {
 		m.Line(j.w)
 	}
-	if j.r.life.enter(stagePreparing) {
+	if j.r.life.Enter(stage.Preparing) {
 		s.endUnstarted(j)
 		return
 	}
 	var e *wire.Error
 	var g constrain.Grammars
-	parked := false
+	waits := false
 	if j.r.embed == nil {
 		if e = m.Refuses(); e == nil {
-			g, parked, e = s.grammarsOf(m, j)
+			g, waits, e = s.grammarsOf(m, j)
 		}
 	}
-	if parked {
-		if j.r.life.cancelled() { // the cancel may have come before the request was parked
-			s.cancelIn(j.r, j.r.life.stage())
+	if waits {
+		if j.r.life.Cancelled() { // the cancel may have come before the request waited
+			s.cancelIn(j.r, j.r.life.Stage())
 		}
 		return
 	}
@@ -83,9 +84,9 @@ func (s *Server) submit(l *loop, j job) {
 		lane := j.Lane()
 		j.r.embed.texts, e = m.Texts(&j.r.Prepared, j.r.embed.w, func() (goOn bool) {
 			s.letPass(l, lane)
-			return !j.r.life.cancelled()
+			return !j.r.life.Cancelled()
 		})
-		if j.r.life.cancelled() {
+		if j.r.life.Cancelled() {
 			s.endUnstarted(j)
 			return
 		}
@@ -97,7 +98,7 @@ func (s *Server) submit(l *loop, j job) {
 		e = s.prepareAnswer(j.r, j.w, &g)
 	}
 	if e == nil {
-		j.r.life.enter(stageQueued)
+		j.r.life.Enter(stage.Queued)
 		if !l.mail.Put(command{kind: cmdArrive, req: j.r}) {
 			e = admission.ShuttingDown()
 		}
@@ -111,12 +112,12 @@ func (s *Server) submit(l *loop, j job) {
 func (s *Server) prepareAnswer(r *request, w *wire.Request, g *constrain.Grammars) *wire.Error {
 	m, l := s.model.Load(), s.loop.Load()
 	s.closeMessage(l, w, g)
-	held := prepare.Held{Bound: g.Bound(), Headed: g.Headed(), CallsOnly: g.CallsOnly()}
-	if bad := m.Answer(&r.Prepared, w, held, &l.reused.scratch); bad != nil {
+	constrained := prepare.Constrained{Bound: g.Bound(), Headed: g.Headed(), CallsOnly: g.CallsOnly()}
+	if bad := m.Answer(&r.Prepared, w, constrained, &l.reused.scratch); bad != nil {
 		return bad
 	}
 	r.setOptions(w)
-	o := constrain.Options{Owner: r.Owner, Spec: r.CallForm, CallBegun: r.CallBegun, Begin: r.Begin,
+	o := constrain.Options{Owner: r.Owner, Spec: r.CallSyntax, CallBegun: r.CallBegun, Begin: r.Begin,
 		MayThink: r.Phases.MayThink()}
 	if n := len(w.Messages); r.Continued && n > 0 {
 		o.Continued = w.Messages[n-1].Content

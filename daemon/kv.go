@@ -2,9 +2,11 @@ package daemon
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime"
 )
@@ -34,6 +36,40 @@ func (l *loop) carryOut(ops []core.Op) {
 			l.stores.CarryOut(op)
 		}
 	}
+}
+
+// kvQuestion asks for the cells and cached prefixes, or for an operation on them.
+type kvQuestion struct {
+	s   *Server
+	q   wire.KVQuestion
+	uid uint32
+}
+
+func (k *kvQuestion) answer(q *inquiry, l *loop, now time.Time) *wire.Event {
+	if k.q.Op == wire.KVShow {
+		rep := l.kvReport(k.q.Tree, k.uid, now)
+		for i := range rep.Entries {
+			if uid := rep.Entries[i].UID; uid <= math.MaxUint32 {
+				rep.Entries[i].Owner = k.s.in.Access.OwnerName(uint32(uid))
+			}
+		}
+		return wire.JSONEvent(wire.KindKV, q.id, rep)
+	}
+	done, drop, err := l.stores.Command(k.q, k.uid)
+	switch {
+	case err != nil:
+		return wire.ErrorEvent(&wire.Error{ID: q.id, Code: wire.BadRequest, Message: err.Error()})
+	case drop == nil:
+		return wire.JSONEvent(wire.KindKV, q.id, done)
+	}
+	go func() { // deleting files and fabric entries is slow
+		if err := l.stores.Drop(drop, done); err != nil {
+			q.refuse(&wire.Error{Code: wire.InternalFailure, Message: err.Error()})
+			return
+		}
+		q.c.ReplyEvent(wire.JSONEvent(wire.KindKV, q.id, done))
+	}()
+	return nil
 }
 
 // kvReport reports the cells, the tiers and the cached prefixes: uid's, or those of all users for an operator.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/kvevents"
+	"github.com/uma-serve/uma-serve/daemon/link"
 	"github.com/uma-serve/uma-serve/kvsnap"
 )
 
@@ -19,12 +20,12 @@ func (s *Server) reportEvents(l *loop) (stop func()) {
 	send := func(m *kvevents.Message) { s.events.Hub.Apply(l.model.info.Name, m) }
 	if f := s.front; f != nil {
 		send = func(m *kvevents.Message) {
-			if err := f.link.Send(LinkKVEvents, 0, -1, kvevents.AppendMessage(nil, m)); err != nil {
+			if err := f.link.Send(link.KVEvents, 0, -1, kvevents.AppendMessage(nil, m)); err != nil {
 				slog.Debug("KV events for the front are lost", "error", err)
 			}
 		}
 	}
-	l.journal.events = kvevents.NewReporter(send, l.stores.HeldParts())
+	l.journal.events = kvevents.NewReporter(send, l.stores.StoredParts())
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() { l.journal.events.Run(done); close(ended) }()
 	return func() { close(done); <-ended }

@@ -23,11 +23,16 @@ import (
 // the cells a sequence holds, so an answer that equals the one of a daemon with room for everything proves that
 // sharing, eviction, restores and preemption left every cell in its place.
 
+// taskFunc is a function as a task.
+type taskFunc func(l *loop)
+
+func (f taskFunc) run(l *loop, _ time.Time) { f(l) }
+
 // inLoop runs fn on the decode loop, between two steps.
 func (r *running) inLoop(fn func(l *loop)) {
 	r.t.Helper()
 	done := make(chan struct{})
-	if !r.loop.Load().mail.Put(command{kind: cmdAsk, ask: func(l *loop, _ time.Time) { fn(l); close(done) }}) {
+	if !r.loop.Load().mail.Put(command{kind: cmdTask, task: taskFunc(func(l *loop) { fn(l); close(done) })}) {
 		r.t.Fatal("the loop has ended")
 	}
 	<-done

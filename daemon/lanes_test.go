@@ -71,7 +71,7 @@ func TestChatsPassTextsToEmbed(t *testing.T) {
 			}
 			waitfor.True(t, "the cancel", func() bool {
 				for _, live := range r.ids() {
-					if q := r.named(r.anyone(), live); len(q) == 1 && q[0].life.cancelled() {
+					if q := r.named(r.anyone(), live); len(q) == 1 && q[0].life.Cancelled() {
 						return true
 					}
 				}

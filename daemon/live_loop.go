@@ -33,7 +33,7 @@ func (l *loop) fillSnapshot(s *live.Snapshot, now time.Time) {
 	waiting := reason.None
 	s.Streams = s.Streams[:0]
 	for _, r := range l.requests {
-		if r.life.over() || r.embed != nil { // its texts are there
+		if r.life.Over() || r.embed != nil { // its texts are there
 			continue
 		}
 		state, why, _ := l.core.Scheduler().Why(r.ID)
@@ -65,9 +65,13 @@ type liveSource struct{ *Server }
 // Fill asks the decode loop for a snapshot.
 func (s liveSource) Fill(shot *live.Snapshot) bool {
 	l := s.loop.Load()
-	return l != nil &&
-		l.mail.Put(command{kind: cmdAsk, ask: func(l *loop, now time.Time) { l.fillSnapshot(shot, now) }})
+	return l != nil && l.mail.Put(command{kind: cmdTask, task: snapshotTask{shot}})
 }
+
+// snapshotTask fills a snapshot.
+type snapshotTask struct{ shot *live.Snapshot }
+
+func (t snapshotTask) run(l *loop, now time.Time) { l.fillSnapshot(t.shot, now) }
 
 // Observe reads atomics.
 func (s liveSource) Observe(state *reports.LiveState) (atMs float64) {
@@ -96,7 +100,7 @@ func (s liveSource) Observe(state *reports.LiveState) (atMs float64) {
 	return atMs
 }
 
-// stateName is a request's state in why and live views.
+// stateName returns a request's state in why and live views.
 func (r *request) stateName(state sched.State) string {
 	if state == sched.Queued && !r.at.Started.IsZero() {
 		return "parked"

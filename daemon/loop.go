@@ -93,9 +93,9 @@ func newLoop(cfg *config.Config, log *slog.Logger, eng runtime.Engine, m *metric
 	if l.model.caps.Beside {
 		l.overlap.sub, _ = eng.(runtime.Submitter)
 	}
-	l.embed.embedder, l.embed.encoder, l.embed.maxParts = md.Embedder, md.Info.Encoder, cfg.Parallel
+	l.embed.embedder, l.embed.encoder, l.embed.maxInputs = md.Embedder, md.Info.Encoder, cfg.Parallel
 	if !l.embed.encoder {
-		l.embed.maxParts = max(1, cfg.Parallel/2) // the other sequences are for answers
+		l.embed.maxInputs = max(1, cfg.Parallel/2) // the other sequences are for answers
 	}
 	return l
 }
@@ -176,7 +176,7 @@ func (l *loop) takeCommands(now time.Time) {
 			switch {
 			case c.req.embed == nil:
 				l.handle(core.Input{Kind: core.Cancel, Req: c.req.ID}, now)
-			case !c.req.life.over() && c.req.ID > 0: // else it is on its way here
+			case !c.req.life.Over() && c.req.ID > 0: // else it is on its way here
 				l.cancelEmbed(c.req, now)
 			}
 		case cmdEndThink:
@@ -188,9 +188,9 @@ func (l *loop) takeCommands(now time.Time) {
 		case cmdOffloaded:
 			l.handle(core.Input{Kind: core.Offloaded, Req: c.offloaded, Tier: c.tier}, now)
 		case cmdOffer: // the loop offers it when it idles
-		case cmdAsk, cmdFit:
+		case cmdTask, cmdAwaited:
 			l.settle() // so that the answer tells of all tokens
-			c.ask(l, now)
+			c.task.run(l, now)
 		case cmdWritable:
 			l.resume(c.conn)
 		case cmdDrain:
@@ -235,7 +235,7 @@ func (l *loop) arrive(r *request, now time.Time) {
 	}
 	l.handle(core.Input{Kind: core.Arrive, Request: &r.Request}, now)
 	// A cancel or an end_think that came during intake found no id; only its flag is set.
-	if r.life.cancelled() || refused {
+	if r.life.Cancelled() || refused {
 		l.handle(core.Input{Kind: core.Cancel, Req: r.ID}, now)
 	}
 	if r.endThink.Load() {
@@ -282,7 +282,7 @@ func (l *loop) canAdvance() bool {
 		return live > 0
 	}
 	for _, r := range l.requests {
-		if !r.life.over() && !r.paused && (r.embed == nil || r.embed.blocked == 0) {
+		if !r.life.Over() && !r.paused && (r.embed == nil || r.embed.blocked == 0) {
 			return true
 		}
 	}

@@ -28,11 +28,11 @@ func (l *loop) report(step *core.Step, now time.Time) {
 func (l *loop) endedByCore(end *core.End, now time.Time) {
 	r := requestOf(end.Request)
 	switch {
-	case r.part != nil:
-		l.partEnded(r, end)
+	case r.input != nil:
+		l.inputEnded(r, end)
 	case r.failure != nil:
 		l.failRequest(r, *r.failure)
-	case end.Kind == core.Cancelled, r.life.cancelled():
+	case end.Kind == core.Cancelled, r.life.Cancelled():
 		l.endRequest(r, wire.Cancelled, "", now)
 	case end.Kind == core.Failed:
 		l.failRequest(r, wire.Error{Code: wire.RuntimeDecode, Message: end.Reason.Explain()})
@@ -57,10 +57,10 @@ func (l *loop) recordNote(n *core.Note, now time.Time) {
 		r := requestOf(n.Request)
 		r.trace.Resumed(now)
 		if n.Took > 0 {
-			r.trace.Add(telemetry.Part{Name: "restore", From: now.Add(-n.Took), To: now, Tokens: n.N,
+			r.trace.Add(telemetry.Span{Name: "restore", From: now.Add(-n.Took), To: now, Tokens: n.N,
 				Tier: metricsTierName(n.Tier)})
 		}
-		if n.First && r.part == nil {
+		if n.First && r.input == nil {
 			l.firstStart(r, n)
 			l.stores.Use(r.Space(), r.Tokens[:n.N])
 		}
@@ -96,7 +96,7 @@ func (l *loop) recordNote(n *core.Note, now time.Time) {
 	case core.Ingested:
 		l.m.Restored(tiers.Metric[n.Tier], n.Took)
 		l.m.ThoughtIngests.Inc()
-		requestOf(n.Request).trace.Add(telemetry.Part{Name: "restore", From: now.Add(-n.Took), To: now, Tokens: n.N,
+		requestOf(n.Request).trace.Add(telemetry.Span{Name: "restore", From: now.Add(-n.Took), To: now, Tokens: n.N,
 			Tier: metricsTierName(n.Tier)})
 		l.logRequest(requestOf(n.Request), "thought ingested", "tokens", n.N)
 	}

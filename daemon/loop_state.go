@@ -80,8 +80,8 @@ type embedWork struct {
 	hidden    runtime.Embedder // eng; nil: it makes no embeddings
 	embeds    []*request       // requests for embeddings that have not ended
 	embedTurn int              // whose turn it is to hand a text to the core
-	parts     int              // texts of embeds that are not forgotten
-	maxParts  int              // texts beside the first of each request for embeddings that run at once
+	inputs    int              // inputs of embeds that are not forgotten
+	maxInputs int              // inputs beside the first of each request for embeddings that run at once
 	vector    []float32        // scratch
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/daemon/stage"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -81,10 +82,10 @@ func (l *loop) beginSlices(plan *sched.Plan, now time.Time) (lone *request) {
 		r := l.requests[s.Req]
 		if c := r.client(); r.at.Started.IsZero() {
 			r.at.Started = now
-			r.life.enter(stageRunning)
+			r.life.Enter(stage.Running)
 			if c == r || c.at.Started.IsZero() {
 				c.at.Started = now
-				c.life.enter(stageRunning)
+				c.life.Enter(stage.Running)
 				l.m.QueueTime.Observe(now.Sub(c.arrived))
 			}
 		}
@@ -108,7 +109,7 @@ func (l *loop) decode(plan *sched.Plan, lone *request, beside bool) (outcome sch
 	var begin time.Time
 	var err error
 	if lone != nil {
-		l.eng.Batch().Cancelled = lone.client().life.cancelled // a cancel before Decode has begun aborts nothing
+		l.eng.Batch().Cancelled = lone.client().life.Cancelled // a cancel before Decode has begun aborts nothing
 	}
 	if beside {
 		begin, done, err = l.submit()
@@ -156,14 +157,14 @@ func (l *loop) endSlices(plan *sched.Plan, outcome sched.Outcome, done time.Time
 		case s.Kind == sched.SlicePrefill:
 			r.client().abortable.Store(false)
 			if outcome == sched.StepOK {
-				r.trace.Add(telemetry.Part{Name: "prefill.chunk", From: done.Add(-l.result.Took), To: done,
+				r.trace.Add(telemetry.Span{Name: "prefill.chunk", From: done.Add(-l.result.Took), To: done,
 					Tokens: s.N})
 			}
 		}
 		switch {
 		case outcome != sched.StepOK:
 			continue
-		case r.part != nil:
+		case r.input != nil:
 			l.embedRows(r, s, at, done)
 			continue
 		}
@@ -191,7 +192,7 @@ func (l *loop) endSlices(plan *sched.Plan, outcome sched.Outcome, done time.Time
 
 // sample draws r's next token from its logits row and processes it.
 func (l *loop) sample(r *request, row int, now time.Time) {
-	if r.life.cancelled() {
+	if r.life.Cancelled() {
 		// The cancel command may still be in the mailbox, and the core needs an input for this row.
 		l.handle(core.Input{Kind: core.Cancel, Req: r.ID}, now)
 		return
@@ -216,7 +217,7 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 			err.Error()})
 		return
 	}
-	// A token that was not drawn keeps no form, and ends no answer.
+	// A token that was not drawn obeys no constraint, and ends no answer.
 	if tok, ok := l.core.Synthetic(&r.Request); ok && r.constraint == nil && !l.model.vocab.IsEOG(tok) {
 		choice = sampler.Choice{Token: tok}
 	}

@@ -87,7 +87,7 @@ func renderedCall(t *testing.T, source, arguments string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := tmpl.Tools().Form
+	f := tmpl.Tools().Syntax
 	if f.Notation == toolcall.Keywords { // required strings have double quotes
 		return f.Write([]toolcall.Call{{Name: "weather", Arguments: arguments}})
 	}
@@ -113,8 +113,9 @@ func TestNullableStringsOverEachAPI(t *testing.T) {
 		probe := serve(t, cfg, "-c", "32768")
 		m := probe.model.Load()
 		p := prepare.NewPrepared(0)
-		if bad := m.Answer(&p, &q, prepare.Held{}, &sampler.Scratch{}); bad != nil || m.Calls.Form().Name != form {
-			t.Fatalf("%s: form %s, %v", name, m.Calls.Form().Name, bad)
+		if bad := m.Answer(&p, &q, prepare.Constrained{}, &sampler.Scratch{}); bad != nil ||
+			m.Calls.Syntax().Name != form {
+			t.Fatalf("%s: form %s, %v", name, m.Calls.Syntax().Name, bad)
 		}
 		answer := renderedCall(t, cfg.Template, `{"unit": "celsius"}`)
 		if p.Begin.Thinking {

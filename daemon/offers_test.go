@@ -128,7 +128,7 @@ func TestRestartOffersWhatItHas(t *testing.T) {
 	eventually(t, "the first turn is stored", func() (ok bool) {
 		first.inLoop(func(l *loop) {
 			found, _ := l.stores.Cache.Peek(snapshot.Namespace(os.Getuid()), l.vocabTokens(unlike(7, 213)))
-			ok = found.Held%32 != 0 && found.Held == found.Tokens && found.Held > 200
+			ok = found.Stored%32 != 0 && found.Stored == found.Tokens && found.Stored > 200
 		})
 		return ok
 	})

@@ -167,11 +167,11 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	l.journal.live = s.live
 	l.model.draft = s.draft
 	l.model.draft.StatesOf(l.statesOf)
-	if l.prefer = s.parts.prefer; l.prefer == nil {
+	if l.prefer = s.overrides.prefer; l.prefer == nil {
 		l.prefer = cpus.Prefer
 	}
 	l.cpu.Open(processors.Options{Engine: eng, Caps: l.model.caps, Log: s.log, Metrics: s.metrics, Epoch: l.epoch,
-		Fixed: s.cfg.FixedThreads, Read: s.parts.counters, Draft: l.model.draft.SetThreads,
+		Fixed: s.cfg.FixedThreads, Read: s.overrides.counters, Draft: l.model.draft.SetThreads,
 		Tell: func(n int, disturbed bool, now time.Time) {
 			l.handle(core.Input{Kind: core.Threads, N: n, Disturbed: disturbed}, now)
 		}})
@@ -184,8 +184,8 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	}
 	cfg := opening.CoreConfig(s.cfg, m.Caps, m.Info, saved.Cost)
 	// The steps of a fake engine take no time.
-	if cfg.ByPrice = m.Caps.Device != runtime.DeviceFake; s.parts.price != nil {
-		cfg.ByPrice = *s.parts.price
+	if cfg.ByPrice = m.Caps.Device != runtime.DeviceFake; s.overrides.price != nil {
+		cfg.ByPrice = *s.overrides.price
 	}
 	cfg.Draft = l.model.draft.Core()
 	if cfg.Durable = l.stores.Durable(); l.stores.Cache != nil {

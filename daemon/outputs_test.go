@@ -219,13 +219,14 @@ func TestPublishedOutputs(t *testing.T) {
 			for i := range list {
 				q := list[i].request(i)
 				p := prepare.NewPrepared(0)
-				bad := m.Answer(&p, &q, prepare.Held{}, &sampler.Scratch{})
+				bad := m.Answer(&p, &q, prepare.Constrained{}, &sampler.Scratch{})
 				if list[i].Thinking && list[i].Continue == 0 && !p.Begin.Thinking &&
 					!opensThought.MatchString(list[i].Output) { // published with enable_thinking
 					on := q
 					on.Think.Mode = wire.ThinkOn
 					opened := prepare.NewPrepared(0)
-					if m.Answer(&opened, &on, prepare.Held{}, &sampler.Scratch{}) == nil && opened.Begin.Thinking {
+					if m.Answer(&opened, &on, prepare.Constrained{}, &sampler.Scratch{}) == nil &&
+						opened.Begin.Thinking {
 						p, q, list[i].on = opened, on, true
 					}
 				}

@@ -18,9 +18,9 @@ import (
 // priced serves an engine of which each prompt token takes a millisecond, with prices.
 func priced(t *testing.T, args ...string) *running {
 	t.Helper()
-	return serveParts(t, slog.New(slog.DiscardHandler), fake.Config{Cost: fake.Cost{PrefillMs: 1},
+	return serveOverridden(t, slog.New(slog.DiscardHandler), fake.Config{Cost: fake.Cost{PrefillMs: 1},
 		Advance: func(d time.Duration) { <-time.After(d) }},
-		parts{price: new(true)}, args...)
+		overrides{price: new(true)}, args...)
 }
 
 // TestPricesAreToldAndCounted: prefixes that do not fit into the pool together come back from memory, because their

@@ -70,8 +70,8 @@ func TestThreadsFollowTheMachine(t *testing.T) {
 		case <-over:
 		}
 	}}
-	r := serveParts(t, slog.New(slog.DiscardHandler), slow, parts{counters: cpu.read, meter: &supply{none: true}},
-		"--threads", "2", "--ctx-size", "20000")
+	r := serveOverridden(t, slog.New(slog.DiscardHandler), slow,
+		overrides{counters: cpu.read, meter: &supply{none: true}}, "--threads", "2", "--ctx-size", "20000")
 	c := r.dial()
 	st := r.begin(c, func(q *wire.Request) { q.MaxTokens = 19000 })
 	answered := make(chan answer, 1)
@@ -113,7 +113,7 @@ func TestPowerModes(t *testing.T) {
 	}{{"auto", false, 4}, {"auto", true, 2}, {"fast", true, 4}, {"quiet", false, 2}} {
 		cpu := &twoCPUs{}
 		src := &supply{battery: c.battery}
-		r := serveParts(t, slog.New(slog.DiscardHandler), fake.Config{}, parts{counters: cpu.read, meter: src},
+		r := serveOverridden(t, slog.New(slog.DiscardHandler), fake.Config{}, overrides{counters: cpu.read, meter: src},
 			"--threads", "4", "--power", c.mode)
 		conn := r.dial()
 		if a := r.ask(conn, func(q *wire.Request) { q.MaxTokens = 10 }); a.err != nil {
@@ -149,7 +149,7 @@ func TestPowerModes(t *testing.T) {
 func TestTheLoopsThreadIsPreferred(t *testing.T) {
 	for _, refused := range []error{nil, errors.New("pthread_set_qos_class_self_np: operation not permitted")} {
 		var asked atomic.Int32
-		r := serveParts(t, slog.New(slog.DiscardHandler), fake.Config{}, parts{prefer: func() error {
+		r := serveOverridden(t, slog.New(slog.DiscardHandler), fake.Config{}, overrides{prefer: func() error {
 			asked.Add(1)
 			return refused
 		}})

@@ -16,7 +16,7 @@ func (l *loop) overCells(r *request) *wire.Error {
 	}
 	held := 0
 	for _, o := range l.requests {
-		if o != r && o.Owner == r.Owner && !o.life.over() {
+		if o != r && o.Owner == r.Owner && !o.life.Over() {
 			held += o.Prompt + o.Generated()
 		}
 	}

@@ -11,13 +11,15 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/daemon/said"
 	"github.com/uma-serve/uma-serve/daemon/seat"
+	"github.com/uma-serve/uma-serve/daemon/stage"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/telemetry"
 )
 
 // request is one generation, from the parsed frame to its eos. The poller creates it and intake fills the fields above
-// the line; from cmdArrive on the decode loop owns it, except the atomics. stage.go says where it is, and its ends.
+// the line; from cmdArrive on the decode loop owns it, except the atomics. Package stage says where it is, cancel.go
+// how it ends early.
 type request struct {
 	prepare.Prepared // what is computed; the other fields serve the connection
 
@@ -33,7 +35,7 @@ type request struct {
 	arrived time.Time
 
 	embed      *embedding            // nil: it asks for an answer
-	part       *part                 // of a request for embeddings: one of its texts; nil: it is a client's request
+	input      *input                // of a request for embeddings: one of its texts; nil: it is a client's request
 	failure    *wire.Error           // error with which the loop cancelled it; nil: not cancelled, or by its client
 	constraint *constrain.Constraint // of its answer; nil: none
 	deviceWait seat.Waits            // of its steps, for other models
@@ -41,7 +43,7 @@ type request struct {
 	waiter     constrain.Waiter      // for the compilation of its grammars
 	chat       bool                  // its answer is kept to render the prefix of the next turn
 
-	life     lifecycle
+	life     stage.Life
 	endThink atomic.Bool // the client has sent end_think
 	// abortable: a cancel aborts the running decode (see abortFrom); set by the loop, read by the cancel.
 	abortable atomic.Bool

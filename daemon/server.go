@@ -4,14 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"os"
-	"os/signal"
-	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
-	"time"
-
-	"github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/uma-serve/uma-serve/daemon/account"
 	"github.com/uma-serve/uma-serve/daemon/admission"
@@ -20,17 +14,14 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/devices"
 	"github.com/uma-serve/uma-serve/daemon/drafts"
 	"github.com/uma-serve/uma-serve/daemon/entry"
-	httpd "github.com/uma-serve/uma-serve/daemon/http"
 	"github.com/uma-serve/uma-serve/daemon/kvevents"
 	"github.com/uma-serve/uma-serve/daemon/live"
 	"github.com/uma-serve/uma-serve/daemon/opening"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/daemon/processors"
-	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/daemon/served"
 	"github.com/uma-serve/uma-serve/daemon/viewing"
 	"github.com/uma-serve/uma-serve/grammar"
-	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/host/cpus"
 	"github.com/uma-serve/uma-serve/internal/host/hostmem"
 	"github.com/uma-serve/uma-serve/ipc"
@@ -72,9 +63,9 @@ type Server struct {
 
 	events *kvevents.Publisher // nil: without --kv-events, and behind a front
 
-	front   *frontLink // nil: this process has no front
-	parts   parts
-	signals chan os.Signal // that ask to stop, and those that an engine process's front sends
+	front     *frontLink // nil: this process has no front
+	overrides overrides
+	signals   chan os.Signal // that ask to stop, and those that an engine process's front sends
 }
 
 // job is a parsed request that waits for intake.
@@ -119,8 +110,8 @@ func Run(ctx context.Context, cfg *config.Config, log *slog.Logger, open Opener)
 	return s.Serve(ctx, open)
 }
 
-// parts are those that tests replace. Zero fields have the defaults.
-type parts struct {
+// overrides replace parts of the system in tests. Zero fields have the defaults.
+type overrides struct {
 	counters func(ids []int) threads.Counters // of the processors; nil: the system's
 	meter    processors.PowerSource           // nil: the system's
 	memory   func() hostmem.Memory            // nil: the system's
@@ -130,18 +121,18 @@ type parts struct {
 
 // New binds the sockets, so that a second daemon or a wrong path fails before the model is loaded.
 func New(cfg *config.Config, log *slog.Logger) (*Server, error) {
-	return newServer(cfg, log, nil, parts{})
+	return newServer(cfg, log, nil, overrides{})
 }
 
-func newServer(cfg *config.Config, log *slog.Logger, front *frontLink, p parts) (*Server, error) {
+func newServer(cfg *config.Config, log *slog.Logger, front *frontLink, p overrides) (*Server, error) {
 	s := &Server{
 		cfg: cfg, log: log,
-		room:    admission.NewWaitroom[job](cfg.MaxQueue+cfg.Parallel, cfg.Limits.UserRequests),
-		quotas:  admission.NewQuotas(&cfg.Limits),
-		about:   served.New(),
-		front:   front,
-		parts:   p,
-		signals: make(chan os.Signal, 2),
+		room:      admission.NewWaitroom[job](cfg.MaxQueue+cfg.Parallel, cfg.Limits.UserRequests),
+		quotas:    admission.NewQuotas(&cfg.Limits),
+		about:     served.New(),
+		front:     front,
+		overrides: p,
+		signals:   make(chan os.Signal, 2),
 	}
 	o := entry.Options{Handler: s, Elsewhere: s.elsewhere, Check: cfg.CheckHere}
 	def, err := prepare.Defaults(cfg)
@@ -164,7 +155,7 @@ func newServer(cfg *config.Config, log *slog.Logger, front *frontLink, p parts) 
 	s.grammars = constrain.NewCache(s.metrics, sync.OnceValue(func() *grammar.Vocabulary {
 		m := s.model.Load() // no grammar is compiled before the model is loaded
 		return constrain.Vocabulary(m.Vocab, m.Tags.Texts(), m.Calls, m.Tags.Headers(), m.Facts.EOG)
-	}), s.unpark)
+	}), s.compiled)
 	s.live = live.New(liveSource{s}, s.metrics)
 	account.Declare(s.metrics)
 	s.metrics.BindLoadProgress(s.about.LoadProgress)
@@ -186,170 +177,6 @@ func newServer(cfg *config.Config, log *slog.Logger, front *frontLink, p parts) 
 	return s, nil
 }
 
-// Serve loads the model, answers requests, and stops in order: on the first SIGTERM, SIGINT or SIGHUP, or when ctx
-// ends, it refuses new requests and gives running ones --shutdown-timeout to finish; a second signal stops it at once.
-// The socket stays until the end, and clients that connect get the error shutting_down.
-func (s *Server) Serve(ctx context.Context, open Opener) error {
-	signals := s.signals
-	s.notifySignals()
-	defer signal.Stop(signals)
-
-	defer report.DumpOnSignal(func() []byte { return s.metrics.AppendJSON(nil) }, s.log)()
-	if s.front == nil {
-		opening.SlackMonitor(s.log)
-	}
-	pollerEnded := s.in.Start(httpd.Handler(s.in.Web.Routes(web{s, s.about}, s.live)), s.live.End)
-	flush := lastFlush
-	defer func() {
-		daemon.SdNotify(false, daemon.SdNotifyStopping)
-		s.in.Stop(flush)
-		if s.events != nil {
-			s.events.Close()
-		}
-	}()
-
-	eng, err := s.load(ctx, open, signals)
-	if eng == nil {
-		return err
-	}
-	l, err := s.startLoop(eng)
-	if err != nil {
-		s.front.failed(err)
-		s.refuseAll(admission.LoadFailed(err))
-		s.close(eng)
-		return err
-	}
-	s.power.Threads = &l.cpu
-	stopPower := s.power.Watch()
-	defer stopPower()
-	stopEvents := s.reportEvents(l)
-	defer stopEvents()
-	loopDone := make(chan struct{})
-	go func() {
-		l.run()
-		close(loopDone)
-	}()
-	intakeDone := make(chan struct{})
-	go func() {
-		s.intake(l)
-		close(intakeDone)
-	}()
-	s.log.Info("ready", "socket", s.in.Addresses().Socket, "name", s.model.Load().Info.Name, "n_ctx",
-		s.model.Load().Caps.ContextTokens, "parallel", s.cfg.Parallel, "policy", s.cfg.Policy, "device",
-		s.model.Load().Caps.DeviceName, "took", time.Since(s.in.Begun).Round(time.Millisecond))
-	if left := s.model.Load().Caps.LeftOut; len(left) > 0 {
-		s.log.Warn("left out of this build, see docs/engines.md", "engine", buildinfo.Engine, "parts",
-			strings.Join(left, ", "))
-	}
-	if f := s.front; f != nil {
-		stop := f.ready(s, l)
-		defer stop()
-	}
-	hostDone := make(chan struct{})
-	defer close(hostDone)
-	go s.watchHostTier(l, hostDone)
-	daemon.SdNotify(false, daemon.SdNotifyReady+"\nSTATUS=serving "+s.model.Load().Info.Name)
-	stopWatchdog := opening.Watchdog(func(ping func()) {
-		if s.health().Status != "stalled" {
-			ping()
-		}
-	})
-	defer stopWatchdog()
-
-	var failed error
-	select {
-	case <-ctx.Done():
-	case sig := <-signals:
-		if why := s.front.unloading(); why != "" {
-			s.log.Info("unloaded: the engine process ends", "why", why)
-			break
-		}
-		s.log.Info("draining: new requests are refused, running ones finish; a second signal stops at once",
-			"signal", sig.String(), "timeout", s.cfg.ShutdownTimeout, "requests", l.state.requests.Load())
-	case <-pollerEnded:
-		failed = s.in.Err()
-		s.log.Error("the poller ended", "error", failed)
-	}
-	s.draining.Store(true)
-	s.refuseJobs(s.closeGrammars(), admission.ShuttingDown())
-	daemon.SdNotify(false, daemon.SdNotifyStopping+"\nSTATUS=finishing running requests")
-	stopBy := time.Now().Add(s.cfg.ShutdownTimeout)
-	forRequests, forStores := s.cfg.ShutdownShares(l.stores.Durable())
-	l.end.stopBy.Store(time.Now().Add(forRequests + forStores).UnixNano())
-	l.mail.Put(command{kind: cmdDrain})
-	atOnce := false
-	select {
-	case <-loopDone:
-	case <-time.After(forRequests):
-		if n := l.state.requests.Load(); n > 0 {
-			s.log.Warn("shutdown timeout: ending the requests that still run", "requests", n)
-		}
-	case sig := <-signals:
-		s.log.Warn("stopping at once", "signal", sig.String())
-		atOnce = true
-		stopBy = time.Now()
-		l.end.stopBy.Store(stopBy.UnixNano())
-	}
-	l.mail.Put(command{kind: cmdStop})
-	eng.Abort()
-	if !awaitEnd(loopDone, signals, atOnce, time.Until(stopBy)+stuckGrace) {
-		// The engine computes a step that it cannot abort; closing it now would crash.
-		s.log.Warn("stopped within a step")
-		flush = shortFlush
-		return failed
-	}
-	flush = min(max(time.Until(stopBy), minFlush), lastFlush)
-	s.refuseAll(admission.ShuttingDown()) // ends intake
-	<-intakeDone
-	s.grammars.Wait() // the builders read the vocabulary
-	s.front.counted(s.metrics)
-	s.close(eng)
-	s.log.Info("stopped")
-	return failed
-}
-
-const (
-	lastFlush  = time.Second            // for clients to read their last frames, at the end
-	minFlush   = 300 * time.Millisecond // the same when --shutdown-timeout has passed
-	shortFlush = 100 * time.Millisecond // the same after a second signal, when the engine does not end
-	stuckGrace = 5 * time.Second        // for a step, or a store, that does not end within --shutdown-timeout
-	stepGrace  = 500 * time.Millisecond // for the current step, after a second signal
-	loadGrace  = time.Second            // for a load to notice that it is stopped
-)
-
-// awaitEnd waits for ended for at most limit, after a second signal (atOnce) for at most stepGrace. It reports whether
-// ended was closed.
-func awaitEnd(ended <-chan struct{}, signals <-chan os.Signal, atOnce bool, limit time.Duration) bool {
-	if !atOnce {
-		select {
-		case <-ended:
-			return true
-		case <-time.After(limit):
-			return false
-		case <-signals:
-		}
-	}
-	select {
-	case <-ended:
-		return true
-	case <-time.After(stepGrace):
-		return false
-	}
-}
-
-// notifySignals lets the signals that stop a daemon come to s.signals. An engine process gets those of a terminal from
-// its front.
-func (s *Server) notifySignals() {
-	stop := []os.Signal{syscall.SIGTERM}
-	if s.front == nil {
-		stop = append(stop, syscall.SIGINT)
-		if !signal.Ignored(syscall.SIGHUP) { // by nohup
-			stop = append(stop, syscall.SIGHUP)
-		}
-	}
-	signal.Notify(s.signals, stop...)
-}
-
 // Ready reports whether the model is loaded and the daemon takes requests.
 func (s *Server) Ready() bool { return s.loop.Load() != nil }
 
@@ -358,8 +185,3 @@ func (s *Server) Idle() bool {
 	l := s.loop.Load()
 	return l != nil && l.state.busySince.Load() == 0 && l.state.requests.Load() == 0
 }
-
-// DeclareMetrics and Watchdog are those of packages account and opening, for the front.
-func DeclareMetrics(m *metrics.Metrics) { account.Declare(m) }
-
-func Watchdog(look func(ping func())) (stop func()) { return opening.Watchdog(look) }

@@ -99,16 +99,16 @@ func serve(t *testing.T, cfg fake.Config, args ...string) *running {
 
 func serveLogging(t *testing.T, log *slog.Logger, cfg fake.Config, args ...string) *running {
 	t.Helper()
-	return serveParts(t, log, cfg, parts{}, args...)
+	return serveOverridden(t, log, cfg, overrides{}, args...)
 }
 
-func serveParts(t *testing.T, log *slog.Logger, cfg fake.Config, p parts, args ...string) *running {
+func serveOverridden(t *testing.T, log *slog.Logger, cfg fake.Config, p overrides, args ...string) *running {
 	t.Helper()
 	return serveEngines(t, log, cfg, fake.Config{}, p, args...)
 }
 
 // serveEngines is serveParts with the configuration of the engine of --draft-model.
-func serveEngines(t *testing.T, log *slog.Logger, cfg, draft fake.Config, p parts, args ...string) *running {
+func serveEngines(t *testing.T, log *slog.Logger, cfg, draft fake.Config, p overrides, args ...string) *running {
 	t.Helper()
 	fs, c, _ := config.NewFlagSet()
 	args = append([]string{"--model", "fake", "--socket", filepath.Join(t.TempDir(), "s")}, args...)

@@ -23,5 +23,5 @@ func (l *loop) trace(r *request, ended, failure string, now time.Time) {
 	l.journal.tel.Ended(t)
 }
 
-// metricsTierName is a tier's name in traces and metrics.
+// metricsTierName returns a tier's name in traces and metrics.
 func metricsTierName(t core.Tier) string { return tiers.Wire[t].String() }

@@ -116,7 +116,7 @@ func (l *loop) sweepTracked(now time.Time) {
 
 // endThink ends r's thinking at its client's request.
 func (l *loop) endThink(r *request, now time.Time) {
-	if r.ID == 0 || r.life.over() {
+	if r.ID == 0 || r.life.Over() {
 		return
 	}
 	if !r.Phases.EndThink(int64(l.instant(now))) {

@@ -55,11 +55,11 @@ var weatherTools = []wire.Tool{
 		Parameters: []byte(`{"type":"object","properties":{},"additionalProperties":false}`)},
 }
 
-// unheld is a form of the answer beside which calls are not held: a call may be malformed.
-var unheld = wire.Format{Kind: wire.FormatRegex, Payload: `[\s\S]*`}
+// unconstrained is a format of the answer beside which calls are not constrained: a call may be malformed.
+var unconstrained = wire.Format{Kind: wire.FormatRegex, Payload: `[\s\S]*`}
 
-// unheldTools are tools with a schema that no grammar can enforce.
-func unheldTools() []wire.Tool {
+// unconstrainedTools are tools with a schema that no grammar can enforce.
+func unconstrainedTools() []wire.Tool {
 	return append(slices.Clone(weatherTools),
 		wire.Tool{Name: "odd", Description: "Odd",
 			Parameters: []byte(`{"type":"object","properties":{"x":{"type":"odd"}}}`)})
@@ -297,7 +297,7 @@ func TestToolCallsOfFamilies(t *testing.T) {
 			r := serve(t, cfg, "--ctx-size", "16384")
 			for protocol, got := range r.callAnswers(func(q *wire.Request) {
 				if strings.Contains(c.emit, `"nothing"`) {
-					q.Format = unheld
+					q.Format = unconstrained
 				}
 			}) {
 				if got.String() != c.want {
@@ -377,7 +377,7 @@ func TestWhyTellsOfCalls(t *testing.T) {
 		Scripts: []fake.Script{
 			{Emit: `<tool_call>{"name": "now"}</tool_call><tool_call>{"name": "never"}</tool_call>`}}})
 	q := wire.DefaultRequest()
-	q.ID, q.Sampling.Temperature, q.Tools, q.Format, q.Messages = "mine", 0, weatherTools, unheld,
+	q.ID, q.Sampling.Temperature, q.Tools, q.Format, q.Messages = "mine", 0, weatherTools, unconstrained,
 		[]wire.Message{{Role: "user", Content: "question"}}
 	a, err := r.dial().Chat(t.Context(), &q)
 	if err != nil || len(a.Calls) != 1 || a.Text != `<tool_call>{"name": "never"}</tool_call>` {

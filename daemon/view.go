@@ -6,6 +6,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/admission"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
+	"github.com/uma-serve/uma-serve/daemon/stage"
 	"github.com/uma-serve/uma-serve/daemon/viewing"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
@@ -14,8 +15,8 @@ import (
 
 // view encodes the images of j beside the intake, which prepares others meanwhile, and queues j again with its views.
 func (s *Server) view(m *prepare.Model, j job) {
-	turn := s.viewing.Begin(j, j.r.Owner, func() bool { return !j.r.life.cancelled() && !s.draining.Load() })
-	j.r.life.enter(stageViewing)
+	turn := s.viewing.Begin(j, j.r.Owner, func() bool { return !j.r.life.Cancelled() && !s.draining.Load() })
+	j.r.life.Enter(stage.Viewing)
 	go func() {
 		views, bad := m.View(j.r.Owner, j.w, turn)
 		s.viewing.End(j)
@@ -23,12 +24,12 @@ func (s *Server) view(m *prepare.Model, j job) {
 			bad = admission.ShuttingDown()
 		}
 		switch {
-		case j.r.life.cancelled():
+		case j.r.life.Cancelled():
 			s.endUnstarted(j)
 			return
 		case bad == nil:
 			j.r.Views = views
-			j.r.life.enter(stageWaiting)
+			j.r.life.Enter(stage.Waiting)
 			bad = s.room.PutBack([]job{j})
 		}
 		if bad != nil {

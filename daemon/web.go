@@ -17,15 +17,6 @@ type web struct {
 // Open opens a client within the process.
 func (s web) Open(peer ipc.Peer) (*ipc.Local, error) { return s.poller.Open(peer) }
 
-// CancelNamed cancels.
-func (s web) CancelNamed(owner uint32, id string) bool {
-	mine := s.named(owner, id)
-	for _, r := range mine {
-		s.cancel(r)
-	}
-	return len(mine) > 0
-}
-
 // EndThinkNamed ends thoughts.
 func (s web) EndThinkNamed(owner uint32, id string) bool {
 	mine := s.named(owner, id)
@@ -46,8 +37,8 @@ func (s *Server) named(owner uint32, id string) (found []*request) {
 	return found
 }
 
-// Info is the info report.
+// Info returns the info report.
 func (s web) Info() reports.Info { return s.info() }
 
-// Health is the health report.
+// Health returns the health report.
 func (s web) Health() reports.Health { return s.health() }

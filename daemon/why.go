@@ -20,10 +20,14 @@ type inquiry struct {
 	id string
 	// reads: answer only reads the loop's state, so that it may run while the loop decodes, waits or sleeps.
 	reads bool
-	// answer returns the event to send; nil: answer sends it later itself.
-	answer func(l *loop, now time.Time) *wire.Event
-
+	asked
 	answered atomic.Bool
+}
+
+// asked is the subject of an inquiry.
+type asked interface {
+	// answer returns the event to send to the client of q; nil: it is sent later. The caller holds l.aside.
+	answer(q *inquiry, l *loop, now time.Time) *wire.Event
 }
 
 // askBeside is the time for which a question waits for the end of a step before it is answered during the step. Most
@@ -33,7 +37,7 @@ const askBeside = 50 * time.Millisecond
 // ask has the decode loop answer q between two steps.
 func (s *Server) ask(q *inquiry) {
 	l := s.loop.Load()
-	if l == nil || !l.mail.Put(command{kind: cmdAsk, ask: q.do}) {
+	if l == nil || !l.mail.Put(command{kind: cmdTask, task: q}) {
 		e := admission.StillLoading(s.about.LoadProgress())
 		if s.draining.Load() {
 			e = admission.ShuttingDown()
@@ -46,12 +50,12 @@ func (s *Server) ask(q *inquiry) {
 	}
 }
 
-// do answers, once. The caller holds l.aside.
-func (q *inquiry) do(l *loop, now time.Time) {
+// run answers, once. The caller holds l.aside.
+func (q *inquiry) run(l *loop, now time.Time) {
 	if q.answered.Swap(true) {
 		return
 	}
-	if ev := q.answer(l, now); ev != nil {
+	if ev := q.answer(q, l, now); ev != nil {
 		q.c.ReplyEvent(ev)
 	}
 }
@@ -69,10 +73,27 @@ func (l *loop) answerBeside(q *inquiry) {
 	l.aside.Lock()
 	defer l.aside.Unlock()
 	if !l.end.over {
-		q.do(l, time.Now())
+		q.run(l, time.Now())
 	} else if !q.answered.Swap(true) {
 		q.refuse(admission.ShuttingDown())
 	}
+}
+
+// whyQuestion asks for decisions about requests.
+type whyQuestion struct {
+	s   *Server
+	q   wire.WhyQuestion
+	uid uint32
+}
+
+func (w *whyQuestion) answer(q *inquiry, l *loop, now time.Time) *wire.Event {
+	rep := l.why(w.q, w.uid, now)
+	w.s.whyCompiling(rep, w.q, w.uid, now)
+	w.s.whyViewing(rep, w.q, w.uid, now)
+	for i := range rep.Requests {
+		rep.Requests[i].Owner = w.s.in.Access.OwnerName(rep.Requests[i].UID)
+	}
+	return wire.JSONEvent(wire.KindWhy, q.id, rep)
 }
 
 // remember keeps an ended request for why.
@@ -92,7 +113,8 @@ func (l *loop) whyOf(r *request) report.Request {
 			PromptTokens: r.Prompt, CachedTokens: r.cached, CacheTier: r.tier.String(), CacheMiss: r.miss,
 			CompletionTokens: r.Generated(), ThinkTokens: r.Phases.ThinkTokens(),
 		},
-		Form: r.constraint.Why(), Guesses: l.whyGuesses(r), Signals: r.Phases.Signals(), Force: r.Phases.LastForce(),
+		Constraint: r.constraint.Why(), Guesses: l.whyGuesses(r), Signals: r.Phases.Signals(),
+		Force:    r.Phases.LastForce(),
 		Compiled: report.Compiled{At: r.waiter.Since, Took: r.waiter.Took}, Device: r.deviceWait.Named(l.device),
 		Price: r.priced, Malformed: r.said.Malformed, Changes: r.Notes, About: r.ID,
 	}
@@ -110,7 +132,7 @@ func (l *loop) why(q wire.WhyQuestion, uid uint32, now time.Time) *reports.WhyRe
 		why.Add(p, log)
 	}
 	for id, r := range l.requests {
-		if r.life.over() || r.part != nil || !why.Wants(id, r.wireID, r.Owner) {
+		if r.life.Over() || r.input != nil || !why.Wants(id, r.wireID, r.Owner) {
 			continue
 		}
 		p := l.whyOf(r)

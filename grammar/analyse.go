@@ -90,7 +90,7 @@ func (a *analyser) isProductive(p *part) bool {
 	return a.productive[p.rule]
 }
 
-// reorder is an Unordered without its members that match nothing.
+// reorder returns an Unordered without its members that match nothing.
 func (a *analyser) reorder(p *part) *part {
 	kids := make([]*part, len(p.kids))
 	for i, k := range p.kids {

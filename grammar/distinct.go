@@ -168,7 +168,7 @@ func (a *automaton) take(t todo, in *instr) {
 	a.work = append(a.work, todo{in.next, 0, a.cont(false, frames)})
 }
 
-// unread is a state with the mask of s, in which the texts of keys are not known.
+// unread returns a state with the mask of s, in which the texts of keys are not known.
 func (a *automaton) unread(s *state) *state {
 	if !s.readsKeys() {
 		return s

@@ -82,7 +82,7 @@ func (a *automaton) mask(s *state) []uint32 {
 	return m
 }
 
-// saturated is a state with the mask of s in which no count is higher than the longest token can tell.
+// saturated returns a state with the mask of s in which no count is higher than the longest token can tell.
 func (a *automaton) saturated(s *state) *state {
 	var few [4]thread
 	if len(s.threads) > len(few) {

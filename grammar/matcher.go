@@ -208,7 +208,7 @@ func (m *Matcher) ForcedTokens(tokenize func(text []byte) []int32) []int32 {
 	return s.forced
 }
 
-// Bytes is an estimate of the memory that the grammar takes, with all that was computed for its Matchers.
+// Bytes returns an estimate of the memory that the grammar takes, with all that was computed for its Matchers.
 func (g *Grammar) Bytes() int {
 	n := 160*g.set.Len() + 64*len(g.code)
 	for v, a := range g.shared {

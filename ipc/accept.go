@@ -267,14 +267,14 @@ func (l *Loop) resumeAccepting() {
 	}
 }
 
-// noDescriptor is the error of a client that is refused because no file descriptor is left.
+// noDescriptor returns the error of a client that is refused because no file descriptor is left.
 func noDescriptor() wire.Error {
 	return wire.Error{Code: wire.SessionLimit, RetryAfter: time.Second,
 		Message: "the server has no file descriptor left; try again later, or raise its limit (ulimit -n, " +
 			"LimitNOFILE=)"}
 }
 
-// DisplacedError is the error of a client whose connection is closed in favour of another user's.
+// DisplacedError returns the error of a client whose connection is closed in favour of another user's.
 func DisplacedError(limit int) wire.Error {
 	return wire.Error{Code: wire.SessionLimit, RetryAfter: time.Second, Message: fmt.Sprintf(
 		"this connection makes way for another user's: the server has %d connections (--max-sessions), and your user "+

@@ -94,7 +94,7 @@ const (
 	atOnce            // close without sending the rest of tx
 )
 
-// ID is the session's number in logs, unique within the process.
+// ID returns the session's number in logs, unique within the process.
 func (c *Conn) ID() uint64 { return c.id }
 
 func (c *Conn) number() uint64 { return c.id }
@@ -109,13 +109,13 @@ func (c *Conn) idle() bool {
 	return len(c.inFlight) == 0
 }
 
-// Peer is the client's identity from the kernel.
+// Peer returns the client's identity from the kernel.
 func (c *Conn) Peer() Peer { return c.peer }
 
-// UID is the client's user, the owner of its requests.
+// UID returns the client's user, the owner of its requests.
 func (c *Conn) UID() uint32 { return c.peer.UID }
 
-// Protocol is the client's protocol, split.Framed or split.Newline.
+// Protocol returns the client's protocol, split.Framed or split.Newline.
 func (c *Conn) Protocol() split.Protocol { return c.protocol }
 
 // Send copies a whole frame into the ring, or none of it; the caller may reuse its memory. The next Flush sends the

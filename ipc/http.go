@@ -173,7 +173,7 @@ func (c *httpConn) tooSlow() {
 	c.farewell(headerTimeout())
 }
 
-// headerTimeout is the error of a request whose header is incomplete after Config.HeaderTimeout.
+// headerTimeout returns the error of a request whose header is incomplete after Config.HeaderTimeout.
 func headerTimeout() *wire.Error {
 	return &wire.Error{Code: wire.Timeout, Message: "the request's header did not arrive in time"}
 }
@@ -289,8 +289,8 @@ func ConnState(nc net.Conn, s http.ConnState) {
 
 type connKey struct{}
 
-// ConnContext is an http.Server's ConnContext for connections of [Loop.HTTP]. With it, [PeerOf] returns a handler's
-// client.
+// ConnContext is an http.Server's ConnContext for connections of [Loop.HTTP]. With it, [PeerOf] returns a
+// handler's client.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	if hc, ok := c.(*httpConn); ok {
 		return context.WithValue(ctx, connKey{}, hc)

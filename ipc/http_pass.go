@@ -21,15 +21,15 @@ import (
 // What an engine process adds to the HTTP connections that its front has passed: the front knows at any time what a
 // client could still be told if this process ended, and a request for another process goes back.
 
-// Asked tells the front that the request of ctx is being answered, in which form its client expects errors, whether a
+// Asked tells the front that the request of ctx is being answered, whose errors its client expects, whether a
 // stream would be chunked, and whether it is a question that does not use the model. stream is to be called with the
 // answer's media type before its head is written.
-func Asked(ctx context.Context, form connstate.API, chunked, question bool) (stream func(mediaType string)) {
+func Asked(ctx context.Context, api connstate.API, chunked, question bool) (stream func(mediaType string)) {
 	c, ok := ctx.Value(connKey{}).(*httpConn)
 	if !ok || c.state == nil {
 		return func(string) {}
 	}
-	st := connstate.State{Phase: connstate.Asked, API: form, Chunked: chunked, Question: question}
+	st := connstate.State{Phase: connstate.Asked, API: api, Chunked: chunked, Question: question}
 	c.after.Store(uint32(connstate.Partial))
 	c.state.Set(st)
 	return func(mediaType string) {
@@ -210,7 +210,7 @@ func appendHTTPRequest(dst []byte, r *http.Request, body []byte) []byte {
 	return out.Bytes()
 }
 
-// find is the connection with a number of a front's; nil: there is none.
+// find returns the connection with a number of a front's; nil: there is none.
 func (h *httpListener) find(k *Link, slot uint32) *httpConn {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -163,7 +163,7 @@ func (ln *Listener) Network() string {
 	return "unix"
 }
 
-// Address is the path of a Unix socket, or the address of a TCP socket with its real port.
+// Address returns the path of a Unix socket, or the address of a TCP socket with its real port.
 func (ln *Listener) Address() string {
 	if ln.tcp.IsValid() {
 		return ln.tcp.String()
@@ -171,7 +171,7 @@ func (ln *Listener) Address() string {
 	return ln.path
 }
 
-// TCP is the address of a TCP socket; it is not valid for a Unix socket.
+// TCP returns the address of a TCP socket; it is not valid for a Unix socket.
 func (ln *Listener) TCP() netip.AddrPort { return ln.tcp }
 
 // Users returns nil if the kernel knows the users of clients on the loopback address, else the reason why not.
@@ -183,7 +183,7 @@ func (ln *Listener) Secure() bool { return ln.tls != nil }
 // Accepted returns the number of connections accepted so far. Safe from any goroutine.
 func (ln *Listener) Accepted() uint64 { return ln.accepted.Load() }
 
-// Path is the path of the Unix socket.
+// Path returns the path of the Unix socket.
 func (ln *Listener) Path() string { return ln.path }
 
 // Activated reports whether systemd opened the socket; its file then stays when the daemon ends.

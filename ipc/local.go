@@ -50,10 +50,10 @@ func (l *Loop) Open(peer Peer) (*Local, error) {
 	return c, nil
 }
 
-// ID is its number in logs, unique within the process.
+// ID returns its number in logs, unique within the process.
 func (c *Local) ID() uint64 { return c.id }
 
-// UID is the client's user, the owner of its requests.
+// UID returns the client's user, the owner of its requests.
 func (c *Local) UID() uint32 { return c.peer.UID }
 
 // Request hands r to the Handler, which owns it from now on. A request that fails its checks is answered with an error

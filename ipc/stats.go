@@ -44,7 +44,7 @@ func (s *Counters) RefusedTotal() (n uint64) {
 	return n
 }
 
-// SocketPath is the path of the Loop's Unix socket.
+// SocketPath returns the path of the Loop's Unix socket.
 func (l *Loop) SocketPath() string { return l.lns[0].Path() }
 
 // Info is a snapshot of the Loop's connections and memory, to find leaks.

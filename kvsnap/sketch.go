@@ -74,7 +74,7 @@ func mum(a, b uint64) uint64 {
 	return hi ^ lo
 }
 
-// hashStart is the hash of the empty prefix in a namespace.
+// hashStart returns the hash of the empty prefix in a namespace.
 func hashStart(ns uint64) uint64 { return mum(uint64(ns)+1, mulKeys[7]) }
 
 // hashBlock extends h, the hash of the preceding tokens, by one block. Its eight products are independent, so the CPU

@@ -62,9 +62,9 @@ func (t *Tree) Check() error {
 			if q.stalled || q.limit != noLimit {
 				return fmt.Errorf("%w: cached prefix %d is stalled or cut", errBroken, q.entry)
 			}
-			if !q.parked && (q.held || q.awayTo > 0) || t.away(q.tip) {
-				return fmt.Errorf("%w: cached prefix %d is parked %t, held %t, its thought ends at %d of %d", errBroken,
-					q.entry, q.parked, q.held, q.awayTo, len(q.tokens))
+			if !q.parked && (q.ingesting || q.awayTo > 0) || t.away(q.tip) {
+				return fmt.Errorf("%w: cached prefix %d is parked %t, ingesting %t, its thought ends at %d of %d",
+					errBroken, q.entry, q.parked, q.ingesting, q.awayTo, len(q.tokens))
 			}
 		}
 	}

@@ -62,7 +62,7 @@ func (t *Tree) cheapestID(spare Seq) Seq {
 	best, bestCovered := NoSeq, false
 	for i := range t.seqs {
 		s := Seq(i)
-		if q := &t.seqs[i]; q.state != cached || q.pinned || q.held || s == spare {
+		if q := &t.seqs[i]; q.state != cached || q.pinned || q.ingesting || s == spare {
 			continue
 		}
 		// A covered seal is not worthless: prompts can return to its end only through it.
@@ -93,7 +93,7 @@ func (t *Tree) firstToGo() (best Seq, node int32) {
 		if n := &t.nodes[q.tip]; n.first < 0 && n.span.State() == blocks.Cached {
 			offer(s, q.tip)
 		}
-		if q.awayTo > 0 && !q.held {
+		if q.awayTo > 0 && !q.ingesting {
 			if i := t.thoughtNode(s); i != root && i != q.tip && !t.away(i) &&
 				t.nodes[i].span.State() == blocks.Cached {
 				offer(s, i)
@@ -250,8 +250,8 @@ func (t *Tree) Unpin(entry uint64) error {
 func (t *Tree) setPinned(s Seq, pinned bool) {
 	t.generation++
 	q := &t.seqs[s]
-	if q.pinned = false; !q.held { // a held one is kept already
-		t.holdPath(s, pinned)
+	if q.pinned = false; !q.ingesting { // one that is ingesting is kept already
+		t.pinPath(s, pinned)
 	}
 	q.pinned = pinned
 	t.verify()

@@ -174,7 +174,7 @@ func (p *pair) ingest(req uint64) error {
 	}
 	s := p.t.Parked(req)
 	before := p.t.length(s)
-	p.t.Hold(req, true)
+	p.t.SetIngesting(req, true)
 	if n := to - from - p.t.Cells().Free; n > 0 {
 		if err := p.evict(n); err != nil {
 			return err
@@ -205,7 +205,7 @@ func (p *pair) ingest(req uint64) error {
 		p.e.SeqRemove(scratch, 0, -1)
 		delete(p.m.held, scratch)
 	}
-	p.t.Hold(req, false)
+	p.t.SetIngesting(req, false)
 	return nil
 }
 
@@ -305,7 +305,7 @@ func (p *pair) check() error {
 			continue
 		}
 		n := p.t.length(Seq(s))
-		held := p.e.Held(Seq(s))
+		held := p.e.Tokens(Seq(s))
 		var here []Token
 		for i, c := range p.m.held[Seq(s)] {
 			if c.number > 0 {
@@ -660,7 +660,8 @@ func (p *pair) firstOut() blocks.Tier {
 	}
 	for s, cells := range p.m.held {
 		for i, c := range cells {
-			if q := &p.t.seqs[s]; i < len(cells)-1 && !alone[c.number] || q.state == running || q.pinned || q.held {
+			if q := &p.t.seqs[s]; i < len(cells)-1 && !alone[c.number] || q.state == running || q.pinned ||
+				q.ingesting {
 				delete(tiers, c.number)
 			}
 		}

@@ -32,7 +32,7 @@ func (n *node) refs() int { return n.span.Holders().All }
 // runs returns the number of running requests among the holders.
 func (n *node) runs() int { return n.span.Holders().Running }
 
-// pins returns the number of pinned or held prefixes among the holders.
+// pins returns the number of pinned or ingesting prefixes among the holders.
 func (n *node) pins() int { return n.span.Holders().Pinned }
 
 // addToPath adds h to the holders of the nodes from i up to, not including, stop.
@@ -189,7 +189,7 @@ func (q *sequence) counts() blocks.Holders {
 	if q.state == running {
 		h.Running = 1
 	}
-	if q.pinned || q.held {
+	if q.pinned || q.ingesting {
 		h.Pinned = 1
 	}
 	if q.parked {

@@ -96,26 +96,26 @@ func (t *Tree) Away(req uint64) (from, to int, ok bool) {
 	return 0, 0, false
 }
 
-// Hold keeps a parked prefix from eviction while its thought is copied back. Hold(req, false) ends that.
-func (t *Tree) Hold(req uint64, hold bool) {
+// SetIngesting keeps a parked prefix from eviction while its thought is copied back, until it is called with false.
+func (t *Tree) SetIngesting(req uint64, on bool) {
 	s := t.Parked(req)
-	if s == NoSeq || t.seqs[s].held == hold {
+	if s == NoSeq || t.seqs[s].ingesting == on {
 		return
 	}
 	t.generation++
-	t.seqs[s].held = hold
-	t.holdPath(s, hold)
+	t.seqs[s].ingesting = on
+	t.pinPath(s, on)
 	t.verify()
 }
 
-// holdPath adds s to, or with hold false removes it from, the holders that keep cells from eviction. A pinned s is one
+// pinPath adds s to, or with pin false removes it from, the holders that keep cells from eviction. A pinned s is one
 // of them already.
-func (t *Tree) holdPath(s Seq, hold bool) {
+func (t *Tree) pinPath(s Seq, pin bool) {
 	if t.seqs[s].pinned {
 		return
 	}
 	h := blocks.Holders{Pinned: 1}
-	if !hold {
+	if !pin {
 		h = h.Minus()
 	}
 	t.addToPath(t.seqs[s].tip, root, h)

@@ -39,7 +39,7 @@ type sequence struct {
 	entry     uint64 // cached: its number
 	pinned    bool
 	parked    bool // cached: preempted request req continues with it, so its cells keep their tiers
-	held      bool // parked: its thought is being copied back
+	ingesting bool // parked: its thought is being copied back
 	// Parked: the finished thought that was copied out and can be evicted alone; awayTo 0 = none.
 	awayFrom, awayTo int
 	stalled          bool
@@ -266,7 +266,7 @@ func (t *Tree) sequenceFor(m *Match) (Seq, error) {
 	if s := t.freeID(m.Source); s != NoSeq {
 		return s, nil
 	}
-	if src := m.Source; m.Len > 0 && t.seqs[src].state == cached && !t.seqs[src].pinned && !t.seqs[src].held {
+	if src := m.Source; m.Len > 0 && t.seqs[src].state == cached && !t.seqs[src].pinned && !t.seqs[src].ingesting {
 		return src, nil
 	}
 	return NoSeq, fmt.Errorf("acquire a sequence: %w: %d requests run, %d cached prefixes are pinned",
@@ -329,9 +329,9 @@ func (t *Tree) unpark(req uint64) (answer int) {
 		return 0
 	}
 	q := &t.seqs[s]
-	if q.held {
-		q.held = false
-		t.holdPath(s, false)
+	if q.ingesting {
+		q.ingesting = false
+		t.pinPath(s, false)
 	}
 	if answer = t.closeGap(s); q.state == free {
 		return answer

@@ -163,7 +163,7 @@ func (t *Tree) thin(s Seq) {
 	for i := 1; i < len(t.chain)-1; {
 		before, o, after := &t.seqs[t.chain[i-1]], &t.seqs[t.chain[i]], &t.seqs[t.chain[i+1]]
 		gap := len(after.tokens) - len(before.tokens)
-		if o.pinned || o.parked || o.held || o.hits > 1 || gap > (end-len(after.tokens))/2 || t.branches(o.tip) {
+		if o.pinned || o.parked || o.ingesting || o.hits > 1 || gap > (end-len(after.tokens))/2 || t.branches(o.tip) {
 			i++
 			continue
 		}

@@ -146,7 +146,7 @@ func (b *bridge) ask(ctx context.Context, q *setup.Question) *setup.Answer {
 	return &setup.Answer{Error: fmt.Sprintf("there is no question %q", q.Kind)}
 }
 
-// failed is the answer to a question that the server did not answer.
+// failed returns the answer to a question that the server did not answer.
 func (b *bridge) failed(err error) *setup.Answer {
 	return &setup.Answer{Error: err.Error(), Gone: errors.Is(err, sdk.ErrConnectionClosed)}
 }

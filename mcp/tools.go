@@ -97,8 +97,9 @@ func (s *Server) addTools() {
 		Description: "The models that the daemon serves, with their size, context and state."}, s.models)
 }
 
-// arguments is the schema of a tool's arguments. Each has one type: a list with "null" is legal, but clients that pass
-// the schema on as an OpenAPI schema, as for Gemini, refuse the tool. An argument that may be null may be left out.
+// arguments returns the schema of a tool's arguments. Each has one type: a list with "null" is legal, but clients that
+// pass the schema on as an OpenAPI schema, as for Gemini, refuse the tool. An argument that may be null may be left
+// out.
 func arguments[T any]() *jsonschema.Schema {
 	s, err := jsonschema.For[T](nil)
 	if err != nil {
@@ -266,7 +267,7 @@ func (s *Server) models(ctx context.Context, _ *sdk.CallToolRequest, _ noneIn) (
 	return s.result(s.listModels(ctx))
 }
 
-// result is the result of a tool that returns a report.
+// result returns the result of a tool that returns a report.
 func (s *Server) result(report []byte, err error) (*sdk.CallToolResult, any, error) {
 	if err != nil {
 		return nil, nil, err

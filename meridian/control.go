@@ -181,7 +181,7 @@ func (c *Control) setCue(cue string) error {
 
 // InAnswer reports whether the next token is part of the answer's text: not of a thought, a header or a marker.
 func (c *Control) InAnswer() bool {
-	if c.header.part != inText || c.header.aside || c.header.call || c.forced.kind == opening {
+	if c.header.section != inText || c.header.aside || c.header.call || c.forced.kind == opening {
 		return false
 	}
 	return c.phase == OutputDecode || c.phase == Prefill && c.header.recipe == nil
@@ -286,7 +286,8 @@ func (c *Control) Admit(tok runtime.Token, piece []byte, eog bool, now int64) (_
 	if eog && c.free && c.state == closeDelivered && c.phase == ThinkDecode && !c.endsMessage(tok) {
 		return c.insist(now), true
 	}
-	if eog && c.phase == ThinkDecode && c.owed && !c.endsMessage(tok) && !(c.given.headed && c.header.part != inText) {
+	if eog && c.phase == ThinkDecode && c.owed && !c.endsMessage(tok) &&
+		!(c.given.headed && c.header.section != inText) {
 		c.decide(EOG, closeDue)
 		c.date(now)
 		if c.text.need > 0 {
@@ -373,7 +374,7 @@ func (c *Control) advance(arrived bool, s *Step) {
 // follow is OnToken for a token of thought.
 func (c *Control) follow(tok runtime.Token, piece []byte) {
 	c.last = tok
-	if c.header.part == inText {
+	if c.header.section == inText {
 		c.text.add(piece)
 	}
 	if seq := c.forced.shut; len(seq) > 1 {

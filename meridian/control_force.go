@@ -31,10 +31,10 @@ func (c *Control) close(now int64) (runtime.Token, bool) {
 	case c.think >= c.search:
 		c.decide(HardCap, closeDecided)
 	}
-	if c.free && c.state == closeDelivered && c.header.part == inText { // it chose to think again
+	if c.free && c.state == closeDelivered && c.header.section == inText { // it chose to think again
 		return c.insist(now), true
 	}
-	if c.state < closeDecided || c.given.headed && c.header.part != inText { // the grammar writes the header
+	if c.state < closeDecided || c.given.headed && c.header.section != inText { // the grammar writes the header
 		return runtime.NoToken, false
 	}
 	c.date(now)
@@ -45,7 +45,7 @@ func (c *Control) close(now int64) (runtime.Token, bool) {
 	// or the loop decoded past the cap.
 	capped := c.think >= c.stop
 	// No character, tag or header is half written.
-	whole := c.text.need == 0 && len(c.marker.held) == 0 && !c.header.part.header()
+	whole := c.text.need == 0 && len(c.marker.held) == 0 && !c.header.section.header()
 	if capped || whole && (c.state >= closeDue || c.mayEnd()) {
 		return c.force(now), true
 	}
@@ -67,7 +67,7 @@ func (c *Control) mayEnd() bool {
 // written.
 func (c *Control) force(now int64) runtime.Token {
 	c.forced.kind, c.forced.seq, c.forced.pos = closing, c.forced.shut, 0
-	if len(c.marker.held) > 0 || c.header.part != inText {
+	if len(c.marker.held) > 0 || c.header.section != inText {
 		c.forced.pos = c.forced.begun
 	}
 	if c.state >= closeForced {

@@ -15,7 +15,7 @@ func (c *Control) ProbeDue() (tokens []runtime.Token, ok bool) {
 	if !c.fork.probing || c.phase != ThinkDecode || c.state >= closeDecided {
 		return nil, false
 	}
-	if len(c.marker.held) > 0 || c.header.part != inText || c.text.need > 0 {
+	if len(c.marker.held) > 0 || c.header.section != inText || c.text.need > 0 {
 		return nil, false
 	}
 	distance := c.think - c.fork.lastProbe

@@ -54,11 +54,11 @@ func (h *Headers) Piece(tok runtime.Token) []byte {
 
 // InThought reports whether the next token is part of a thought's text.
 func (r *Router) InThought() bool {
-	return r.header.part == inText && (r.phase == ThinkDecode || r.header.aside)
+	return r.header.section == inText && (r.phase == ThinkDecode || r.header.aside)
 }
 
 // InHeader reports whether the next token is part of a message's header, or begins a message.
-func (r *Router) InHeader() bool { return r.header.part != inText }
+func (r *Router) InHeader() bool { return r.header.section != inText }
 
 // MayThink reports whether the next message may be a thought: the request's budget is not used up, and no close of
 // the thought is pending.

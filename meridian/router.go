@@ -17,7 +17,7 @@ const (
 	Complete
 )
 
-// String is the phase's name in metrics and traces.
+// String returns the phase's name in metrics and traces.
 func (p Phase) String() string {
 	return [...]string{"prefill", "think_decode", "output_decode", "complete"}[p]
 }
@@ -89,26 +89,26 @@ type reading struct {
 
 // headerState is the place in messages with headers (tags.Channels).
 type headerState struct {
-	part   messagePart
-	plain  bool   // in a message to the user, or behind it
-	call   bool   // in a message that calls a tool
-	other  bool   // in a message to a tool of the model's own: its text is left out
-	aside  bool   // in a thought past maxBlocks: its text is thinking, but the phase remains OutputDecode
-	head   []byte // the header so far
-	recipe *tags.Channels
+	section messageSection
+	plain   bool   // in a message to the user, or behind it
+	call    bool   // in a message that calls a tool
+	other   bool   // in a message to a tool of the model's own: its text is left out
+	aside   bool   // in a thought past maxBlocks: its text is thinking, but the phase remains OutputDecode
+	head    []byte // the header so far
+	recipe  *tags.Channels
 }
 
-// messagePart is the part of a message to which the next byte belongs.
-type messagePart uint8
+// messageSection is the section of a message to which the next byte belongs.
+type messageSection uint8
 
 const (
-	inText messagePart = iota // of a message, or of a model whose messages have no headers
+	inText messageSection = iota // of a message, or of a model whose messages have no headers
 	inHeader
 	inPromptHeader  // in a header that the prompt began
 	betweenMessages // a message has ended and none has begun
 )
 
-func (p messagePart) header() bool { return p == inHeader || p == inPromptHeader }
+func (s messageSection) header() bool { return s == inHeader || s == inPromptHeader }
 
 // heldByte is a byte that is held back. The bit hidden marks a byte of a control token's name, which is never shown.
 type heldByte uint16
@@ -142,7 +142,7 @@ func NewRouter(tags *Tags, maxBlocks int, begin Begin) Router {
 	if r.header.recipe = tags.family.Channels; r.header.recipe != nil {
 		r.header.head = make([]byte, 0, 2*maxHeadBytes)
 		if begin.Header {
-			r.header.part = inPromptHeader
+			r.header.section = inPromptHeader
 		}
 	}
 	r.edge.leading, r.edge.strip = true, begin.Closed
@@ -304,28 +304,28 @@ func (r *Router) releaseHeld() {
 // release assigns one byte to the current phase, or to a header.
 func (r *Router) release(b heldByte) {
 	switch {
-	case b&hidden != 0 && r.given.calls && !r.header.part.header() && !r.header.aside &&
+	case b&hidden != 0 && r.given.calls && !r.header.section.header() && !r.header.aside &&
 		(r.phase != ThinkDecode || r.given.marked):
 		r.text(byte(b))
 	case b&hidden != 0:
-	case r.header.part.header():
+	case r.header.section.header():
 		if r.header.head = append(r.header.head, byte(b)); b != '\n' && len(r.header.head) < maxHeadBytes {
 			return
 		}
-		r.header.part = inPromptHeader // not a header: the model does not follow the format
+		r.header.section = inPromptHeader // not a header: the model does not follow the format
 		r.headless()
 	default:
-		r.header.part = inText
+		r.header.section = inText
 		r.text(byte(b))
 	}
 }
 
 // headless turns the bytes read since the prompt's header into text, because no message followed the header.
 func (r *Router) headless() {
-	if r.header.part != inPromptHeader {
+	if r.header.section != inPromptHeader {
 		return
 	}
-	r.header.part = inText
+	r.header.section = inText
 	for _, b := range r.header.head {
 		r.text(b)
 	}

@@ -12,9 +12,9 @@ func (r *Router) match(tok runtime.Token, piece []byte, forced bool) (s Step) {
 		r.marker.m = nil // the text of a bound answer has begun, in which there are no markers
 	}
 	text, mask, isSpecial := r.tags.read(tok, piece)
-	counted := r.phase == ThinkDecode && !forced && !r.header.part.header()
+	counted := r.phase == ThinkDecode && !forced && !r.header.section.header()
 	r.out[0], r.out[1] = r.out[0][:0], r.out[1][:0]
-	if !isSpecial && len(r.marker.held) == 0 && !r.header.part.header() && !r.header.aside && !r.header.other &&
+	if !isSpecial && len(r.marker.held) == 0 && !r.header.section.header() && !r.header.aside && !r.header.other &&
 		len(r.edge.tail) == 0 && (r.marker.m == nil || r.marker.m.skips(text)) {
 		r.remember(len(text), counted)
 		if r.phase == ThinkDecode {
@@ -23,7 +23,7 @@ func (r *Router) match(tok runtime.Token, piece []byte, forced bool) (s Step) {
 			s.Answer, s.Plain = r.show(piece), r.header.plain
 		}
 		if len(piece) > 0 {
-			r.header.part = inText
+			r.header.section = inText
 		}
 		if counted {
 			r.think++
@@ -158,14 +158,14 @@ func (r *Router) mark(n *matchNode, s *Step) {
 			r.edge.wrapped = false
 		}
 	case markHeader:
-		if r.header.part.header() {
+		if r.header.section.header() {
 			r.header.head = append(r.header.head, ' ')
 		} else {
 			r.header.head = r.header.head[:0]
 		}
-		r.header.part = inHeader
+		r.header.section = inHeader
 	case markMessage:
-		if r.given.headed && !r.header.part.header() {
+		if r.given.headed && !r.header.section.header() {
 			break // it ends no header
 		}
 		r.message(s)
@@ -175,7 +175,7 @@ func (r *Router) mark(n *matchNode, s *Step) {
 			r.out[1] = append(r.out[1], r.tags.callMarks[2]...)
 			r.header.call = false
 		}
-		r.header.part, r.header.other = betweenMessages, false
+		r.header.section, r.header.other = betweenMessages, false
 	}
 	r.marker.held, r.marker.state = r.marker.held[:0], 0
 	if r.phase != before {
@@ -185,13 +185,13 @@ func (r *Router) mark(n *matchNode, s *Step) {
 
 // message begins the message whose header has ended.
 func (r *Router) message(s *Step) {
-	h, in := &r.header, r.header.part.header()
+	h, in := &r.header, r.header.section.header()
 	h.call = r.given.calls && in && len(r.tags.callHead) > 0 && bytes.Contains(h.head, r.tags.callHead)
 	h.plain = in && h.recipe.User != "" && bytes.Contains(h.head, []byte(h.recipe.User))
 	thought := !h.call && in && bytes.Contains(h.head, r.tags.thinkHead)
 	h.other = !h.call && in && h.recipe.Call != "" && toOwnTool(h.head)
 	s.Other = s.Other || h.other
-	h.part, h.aside = inText, false
+	h.section, h.aside = inText, false
 	switch {
 	case thought && r.phase == ThinkDecode:
 	case thought && (r.blocks == 0 || r.blocks < r.maxBlocks):

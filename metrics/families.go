@@ -56,7 +56,7 @@ func (m *Metrics) Families() []Family {
 	return out
 }
 
-// Start is the time since which the counters count.
+// Start returns the time since which the counters count.
 func (m *Metrics) Start() time.Time { return m.start }
 
 // labelNames returns the names of the labels, or the label whose value is fixed.

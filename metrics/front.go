@@ -2,7 +2,7 @@ package metrics
 
 import "slices"
 
-// OfConnections are the keys of the JSON about connections: a front counts them for all of its engine processes.
+// OfConnections returns the keys of the JSON about connections: a front counts them for all of its engine processes.
 func (m *Metrics) OfConnections() (keys []string) {
 	for _, d := range m.decls {
 		if d.where == atPoller || d.where == atDoor {
@@ -12,7 +12,7 @@ func (m *Metrics) OfConnections() (keys []string) {
 	return keys
 }
 
-// OfFront are the keys of the JSON that a front has values for: it has no model.
+// OfFront returns the keys of the JSON that a front has values for: it has no model.
 func (m *Metrics) OfFront() []string {
 	return slices.Concat(m.OfConnections(), []string{"requests_rejected_total", "log_lines_total", "log_dropped_total",
 		"log_suppressed_total", "go_heap_bytes", "rss_bytes", "uptime_ms", "build"}, kvEventKeys)

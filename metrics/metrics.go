@@ -136,7 +136,7 @@ type Metrics struct {
 	Refusals        Labels  // Declare before use; requests without a place in the queue, by why
 	FieldsIgnored   Counter // fields of HTTP bodies that the server does not know
 	HTTPRefused     Labels  // Declare before use; requests over TCP that were refused, by why
-	ToolCalls       Labels  // Declare before use; calls of tools in answers, by the form that the model writes them in
+	ToolCalls       Labels  // Declare before use; calls of tools in answers, by their syntax
 	ThreadChanges   Labels  // Declare before use; changes of the number of compute threads, by why
 	MalformedCalls  Labels  // Declare before use; texts that looked like calls, by why they are none
 
@@ -163,11 +163,11 @@ type Metrics struct {
 	ThinkSignals     Labels    // Declare before use; thoughts by the signal that asked first for their end
 	ForceReasons     Labels    // Declare before use; see Forced
 	ForceLatency     Durations // decision → close seen
-	GrammarCompile   Durations // a form of answers that was compiled
+	GrammarCompile   Durations // a grammar that was compiled
 	GrammarMask      Micros    // the mask of one token, where it was not known already
-	GrammarForced    Counter   // tokens taken without a row, because the form leaves no other
-	GrammarCompiling Gauge     // requests that wait for their form to be compiled
-	GrammarRefused   Counter   // forms that were refused: not enforceable, too large, or too many of one user
+	GrammarForced    Counter   // tokens taken without a row, because the grammar allows no other
+	GrammarCompiling Gauge     // requests that wait for their grammar to be compiled
+	GrammarRefused   Counter   // grammars that were refused: not enforceable, too large, or too many of one user
 
 	ProbeFallbacks  Counter // requests limited to counting tokens, because their rows cannot be probed
 	ThoughtIngests  Counter // finished thoughts that were copied back

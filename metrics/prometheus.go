@@ -49,7 +49,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// promDesc is the family's description and, for a label with a fixed value, that value.
+// promDesc returns the family's description and, for a label with a fixed value, that value.
 func (d *decl) promDesc() (*prometheus.Desc, []string) {
 	var names, values []string
 	switch name, value, fixed := strings.Cut(d.label, "="); {

@@ -210,7 +210,7 @@ func (d *decl) histogram() *buckets {
 	return &d.size.b
 }
 
-// count is the number of observations.
+// count returns the number of observations.
 func (b *buckets) count() (n uint64) {
 	for i := range b.n {
 		n += b.n[i].Load()

@@ -11,7 +11,7 @@ var (
 		"draft_trial", "draft_model", "draft_catch_up", "draft_behind", "draft_model_trial", "draft_state"}
 )
 
-// GuessReasons are the reasons of Scheduler.Guessing, in its order.
+// GuessReasons returns the reasons of Scheduler.Guessing, in its order.
 func GuessReasons() []string { return guessReasons[:] }
 
 // Guessed counts the guesses of one request in a step: drafted were computed, accepted of them came true.

@@ -81,5 +81,5 @@ var (
 // Guard states of Scheduler.Guard.
 var guardNames = []string{"open", "trim", "hold"}
 
-// GuardName is the name of a state of Scheduler.Guard.
+// GuardName returns the name of a state of Scheduler.Guard.
 func GuardName(guard int) string { return guardNames[guard] }

@@ -126,7 +126,7 @@ type Labels struct {
 
 const other = "other"
 
-// total is the sum over all values.
+// total returns the sum over all values.
 func (l *Labels) total() (n uint64) {
 	for i := range l.n {
 		n += l.n[i].Value()

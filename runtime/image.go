@@ -30,21 +30,21 @@ type Medium struct {
 //
 // Invariant: Tokens[i] < NoToken exactly if i lies in one of Parts.
 type View struct {
-	Tokens []Token
-	Parts  []ViewPart // ascending
+	Tokens   []Token
+	Segments []ViewSegment // ascending
 }
 
-// ViewPart is a run of rows of a View: the whole picture or a tile of it, or up to half a minute of a sound. It is
+// ViewSegment is a run of rows of a View: the whole picture or a tile of it, or up to half a minute of a sound. It is
 // immutable.
-type ViewPart struct {
+type ViewSegment struct {
 	At, N int
 	Rows  []float32 // N embeddings, one behind the other
 	// Together: the rows see each other, so that one Decode has them all.
 	Together bool
 }
 
-// Row returns the embedding of row i of the part.
-func (p *ViewPart) Row(i int) []float32 {
+// Row returns the embedding of row i of the segment.
+func (p *ViewSegment) Row(i int) []float32 {
 	width := len(p.Rows) / p.N
 	return p.Rows[i*width : (i+1)*width]
 }
@@ -52,11 +52,11 @@ func (p *ViewPart) Row(i int) []float32 {
 // IsImage reports whether t stands for a row of an image.
 func IsImage(t Token) bool { return t < NoToken }
 
-// imageBegin is the bit of an id, as its distance below NoToken, that the first row of a part has.
+// imageBegin is the bit of an id, as its distance below NoToken, that the first row of a segment has.
 const imageBegin = 1 << 30
 
-// ImageToken returns the id of a row of an image: of the first one of a part if begin is set. Only the low 30 bits of
-// hash are used.
+// ImageToken returns the id of a row of an image: of the first one of a segment if begin is set. Only the low 30 bits
+// of hash are used.
 func ImageToken(hash uint32, begin bool) Token {
 	n := int64(hash % (imageBegin - 1)) // so that the id never wraps
 	if begin {
@@ -65,8 +65,8 @@ func ImageToken(hash uint32, begin bool) Token {
 	return Token(int64(NoToken) - 1 - n)
 }
 
-// WholeImages returns the largest n ≤ most such that tokens[:n] cuts no part of an image in two. A part is shared and
-// restored whole: its ids are hashes, and only all of them together name the picture safely.
+// WholeImages returns the largest n ≤ most such that tokens[:n] cuts no segment of an image in two. A segment is shared
+// and restored whole: its ids are hashes, and only all of them together name the picture safely.
 func WholeImages(tokens []Token, most int) int {
 	for n := most; n > 0; n-- {
 		if n >= len(tokens) || !IsImage(tokens[n]) || int64(NoToken)-1-int64(tokens[n]) >= imageBegin {
@@ -80,7 +80,7 @@ func WholeImages(tokens []Token, most int) int {
 type Images struct {
 	Projector string `json:"projector"` // path of the file
 	Sees      bool   `json:"sees"`      // it reads images
-	// Together: the rows of a part of an image see each other (ViewPart.Together).
+	// Together: the rows of a segment of an image see each other (ViewSegment.Together).
 	Together bool `json:"together"`
 	// SampleRate is that of the sounds that it reads, in samples a second; 0: it reads none.
 	SampleRate int `json:"sample_rate,omitempty"`
@@ -104,8 +104,8 @@ func (im *Images) Reads(sound bool) bool {
 
 // ImageCounts counts the work of a Viewer since it was opened.
 type ImageCounts struct {
-	Encoded   uint64 // parts of pictures that were encoded
-	Heard     uint64 // parts of sounds that were encoded
+	Encoded   uint64 // segments of pictures that were encoded
+	Heard     uint64 // segments of sounds that were encoded
 	Cached    uint64 // pictures and sounds whose view was at hand
 	Seconds   float64
 	CacheSize int64 // bytes of the embeddings that are kept
@@ -117,8 +117,8 @@ type Viewer interface {
 	Images() *Images
 	// View returns what stands for m. It decodes and encodes m unless it has done so lately for the same namespace,
 	// which may take seconds; it is safe from any goroutine, and media are encoded one at a time, at a low priority.
-	// goOn is asked between two parts; after false the error is ErrAborted. Other errors are those of m, or say what is
-	// wrong with it or with the model.
+	// goOn is asked between two segments; after false the error is ErrAborted. Other errors are those of m, or say what
+	// is wrong with it or with the model.
 	View(m *Medium, ns uint64, goOn func() bool) (*View, error)
 	// Encoding reports whether a picture or a sound is being decoded or encoded. It is safe from any goroutine.
 	Encoding() bool
@@ -128,10 +128,10 @@ type Viewer interface {
 	ImageCounts() ImageCounts
 }
 
-// ImageRow says that row Row of a Batch is row At of a part of an image.
+// ImageRow says that row Row of a Batch is row At of a segment of an image.
 type ImageRow struct {
 	Row, At int
-	Part    *ViewPart
+	Segment *ViewSegment
 }
 
 // IsImage reports whether row i is one of Images.
@@ -140,9 +140,9 @@ func (b *Batch) IsImage(i int) bool {
 	return found
 }
 
-// AddImage appends row at of part at position p of sequence s; t is its token.
-func (b *Batch) AddImage(t Token, p Pos, s Seq, part *ViewPart, at int) int {
+// AddImage appends row at of segment at position p of sequence s; t is its token.
+func (b *Batch) AddImage(t Token, p Pos, s Seq, segment *ViewSegment, at int) int {
 	i := b.AddFor(t, p, s, 0)
-	b.Images = append(b.Images, ImageRow{Row: i, At: at, Part: part})
+	b.Images = append(b.Images, ImageRow{Row: i, At: at, Segment: segment})
 	return i
 }

@@ -125,7 +125,7 @@ func (s *Scratch) stage(c *Chain, stage Stage, cands []candidate) []candidate {
 func byToken(n tokenCount, id int32) int         { return int(n.id) - int(id) }
 func candidateByToken(k candidate, id int32) int { return int(k.id) - int(id) }
 
-// deviation is the standard deviation of the candidates' logits.
+// deviation returns the standard deviation of the candidates' logits.
 func deviation(cands []candidate) float64 {
 	mean, variance := 0.0, 0.0
 	for i := range cands {
@@ -220,7 +220,8 @@ func (c *Chain) combine(cands []candidate) {
 	}
 }
 
-// end is a token that ends the answer, or other if none may. llama.cpp takes the vocabulary's end of turn; any ends it.
+// end returns a token that ends the answer, or other if none may. llama.cpp takes the vocabulary's end of turn; any
+// ends it.
 func (c *Chain) end(other candidate) candidate {
 	for _, id := range c.vocab.EOG {
 		_, biased := slices.BinarySearchFunc(c.bias, id, candidateByToken)

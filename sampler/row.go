@@ -52,8 +52,8 @@ type Scratch struct {
 	sum   float64 // Σ e^(logit-max)
 }
 
-// Argmax is the largest logit of a row and its token, the lowest id among equals. NaN and -Inf are never chosen: a row
-// of nothing else gives token -1.
+// Argmax returns the largest logit of a row and its token, the lowest id among equals. NaN and -Inf are never chosen: a
+// row of nothing else gives token -1.
 func Argmax(logits []float32) (token int32, logit float32) {
 	token, logit = -1, float32(math.Inf(-1))
 	i := 0

@@ -128,7 +128,7 @@ var (
 	LatencyModels = []string{"blackbox", "calibrated"}
 )
 
-// DefaultConfig is a server of batch formation uma.
+// DefaultConfig returns a server of batch formation uma.
 func DefaultConfig() Config {
 	return Config{
 		Seed: 42, BatchFormation: "uma",

@@ -71,13 +71,13 @@ func (d *Dist) addLarge(v, n int64) {
 	d.fold[bucket(v)] += n
 }
 
-// bucket is the log-linear bucket of v: the power of two and the foldBits bits behind the leading one.
+// bucket returns the log-linear bucket of v: the power of two and the foldBits bits behind the leading one.
 func bucket(v int64) int {
 	e := max(0, bits.Len64(uint64(v))-foldBits-1)
 	return e<<foldBits + int(v>>e)
 }
 
-// middle is a value in the middle of a bucket.
+// middle returns a value in the middle of a bucket.
 func middle(b int) int64 {
 	e := b>>foldBits - 1
 	if e <= 0 {
@@ -87,7 +87,7 @@ func middle(b int) int64 {
 	return low + int64(1)<<e/2
 }
 
-// Count is the number of values.
+// Count returns the number of values.
 func (d *Dist) Count() int64 { return d.n }
 
 // Sum is their sum, ticks.
@@ -96,7 +96,7 @@ func (d *Dist) Sum() int64 { return d.sum }
 // Exact reports whether no value was rounded.
 func (d *Dist) Exact() bool { return d.fold == nil }
 
-// MeanMs is the mean in milliseconds, 0 without values.
+// MeanMs returns the mean in milliseconds, 0 without values.
 func (d *Dist) MeanMs() float64 {
 	if d.n == 0 {
 		return 0
@@ -104,7 +104,7 @@ func (d *Dist) MeanMs() float64 {
 	return float64(d.sum) / float64(d.n) / 1000
 }
 
-// PercentileMs is the p-th percentile in milliseconds, linear between the two neighbouring ranks.
+// PercentileMs returns the p-th percentile in milliseconds, linear between the two neighbouring ranks.
 func (d *Dist) PercentileMs(p float64) float64 {
 	if d.n == 0 {
 		return 0
@@ -119,7 +119,7 @@ func (d *Dist) PercentileMs(p float64) float64 {
 	return float64(a)/1000 + float64(b-a)*(rank-float64(lo))/1000
 }
 
-// nth is the i-th smallest value.
+// nth returns the i-th smallest value.
 func (d *Dist) nth(i int64) int64 {
 	for v, n := range d.dense {
 		if i < n {

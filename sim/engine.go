@@ -137,8 +137,8 @@ func NewEngine(cfg Config, model latency.Model, m *Metrics, sink Sink) (*Engine,
 	return e, nil
 }
 
-// Next is the time of the earliest event, false when there is none. A timeout of a request that is gone, or that its
-// client reads again, does not count and is dropped here.
+// Next returns the time of the earliest event, false when there is none. A timeout of a request that is gone, or that
+// its client reads again, does not count and is dropped here.
 func (e *Engine) Next() (int64, bool) {
 	for len(e.events.ev) > 0 {
 		top := &e.events.ev[0]
@@ -150,7 +150,7 @@ func (e *Engine) Next() (int64, bool) {
 	return 0, false
 }
 
-// Stuck is the livelock that was found, or nil.
+// Stuck returns the livelock that was found, or nil.
 func (e *Engine) Stuck() *Stuck { return e.stuck }
 
 // Arrive lets a request arrive at its Arrival time, which must not lie before the clock.

@@ -183,7 +183,7 @@ func (d *device) release() {
 
 func (d *device) core(i int) *core.Core { return d.engines[i].formation.(*uma).c }
 
-// ticks is a tick on the arbiter's axis.
+// ticks returns a tick on the arbiter's axis.
 func ticks(us int64) arbiter.Instant { return arbiter.Instant(instant(us)) }
 
 // takeTurn reports whether the engine computes now; false: another one does, and its step comes when that has ended.

@@ -125,7 +125,7 @@ func (r *request) itlMean() float64 {
 	return float64(r.itlSum) / float64(by)
 }
 
-// Injected is the number of requests that the buckets account for.
+// Injected returns the number of requests that the buckets account for.
 func (m *Metrics) Injected() int64 {
 	return m.Completed + m.StillQueued + m.StillRunning + m.Dropped + m.TimedOut + m.Rejected
 }
@@ -177,8 +177,8 @@ func (e *Engine) result(r *request) Result {
 	return out
 }
 
-// Numbers is the aggregate in the order and with the names of the golden layout (encoding/json sorts a map's keys).
-// Latencies and rates are there only when something completed.
+// Numbers returns the aggregate in the order and with the names of the golden layout (encoding/json sorts a map's
+// keys). Latencies and rates are there only when something completed.
 func (m *Metrics) Numbers(cfg *Config) map[string]any {
 	var kvs CacheStats
 	var used, steps int
@@ -270,7 +270,7 @@ func ratio(a, b int64) float64 {
 	return float64(a) / float64(b)
 }
 
-// Jain is the fairness index of the tenants' output tokens: 1 = equal shares; NaN without tenants.
+// Jain returns the fairness index of the tenants' output tokens: 1 = equal shares; NaN without tenants.
 func (m *Metrics) Jain() float64 {
 	if len(m.Tenants) == 0 {
 		return math.NaN()
@@ -284,7 +284,7 @@ func (m *Metrics) Jain() float64 {
 	return sum * sum / (float64(len(m.Tenants)) * squares)
 }
 
-// restored is the sum of all engines'.
+// restored returns the sum of all engines'.
 func (m *Metrics) restored() (sum [3]int64) {
 	for i := range m.Engines {
 		for k, tokens := range m.Engines[i].Restored {

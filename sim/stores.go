@@ -91,7 +91,7 @@ func (t *stores) Find(ns uint64, tokens []core.Token, least int) (n int, tier co
 	return matched, tier, matched >= max(least, 1)
 }
 
-// tierOf is the nearest tier that has all of a part.
+// tierOf returns the nearest tier that has all of a part.
 func (t *stores) tierOf(p *index.Node) int {
 	s := of(p)
 	switch {
@@ -126,7 +126,7 @@ func (t *stores) Missing(ns uint64, tokens []core.Token) int {
 // spend counts n tokens that are copied before a decode.
 func (t *stores) spend(n int) { t.debt += float64(t.us[tierHost] * float64(n)) }
 
-// debtUs is the time that copying takes and that has not passed, microseconds.
+// debtUs returns the time that copying takes and that has not passed, microseconds.
 func (t *stores) debtUs() int64 {
 	if t == nil {
 		return 0

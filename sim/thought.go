@@ -144,7 +144,7 @@ func (t *thought) ProbeDue() (tokens []runtime.Token, ok bool) {
 	return t.rows[:rows], true
 }
 
-// entropy is that of the newest probe's row.
+// entropy returns that of the newest probe's row.
 func (t *thought) entropy() float64 { return t.course.Probe(t.asked) }
 
 func (t *thought) OnProbe(entropy float64) {

@@ -119,7 +119,7 @@ func newUma(cfg *Config, model latency.Model, sink *Sink) (*uma, error) {
 	return u, nil
 }
 
-// SchedConfig is the scheduler configuration of a daemon with this configuration.
+// SchedConfig returns the scheduler configuration of a daemon with this configuration.
 func SchedConfig(cfg *Config) sched.Config {
 	ms := func(x float64) time.Duration { return time.Duration(x * float64(time.Millisecond)) }
 	var c sched.Config
@@ -200,10 +200,10 @@ func (u *uma) used() int {
 	return (c.Own + c.Shared + c.Pinned + u.size - 1) / u.size
 }
 
-// hitRate is the share of prompt tokens that did not have to be computed.
+// hitRate returns the share of prompt tokens that did not have to be computed.
 func (u *uma) hitRate() float64 { return ratio(u.cached, u.prompt) }
 
-// instant is a tick on the core's axis.
+// instant returns a tick on the core's axis.
 func instant(us int64) core.Instant { return core.Instant(min(us, math.MaxInt64/1000) * 1000) }
 
 func (u *uma) form(e *Engine, now int64) bool {

@@ -56,8 +56,8 @@ func (u *uma) ingest(op *core.Op, to int) {
 	}
 }
 
-// word is a simulated token in the engine's vocabulary. Which one does not matter there: the prefix tree compares all
-// of a token's bits.
+// word returns a simulated token in the engine's vocabulary. Which one does not matter there: the prefix tree compares
+// all of a token's bits.
 func (u *uma) word(t kvsnap.Token) runtime.Token {
 	v := runtime.Token(u.eng.Model().VocabSize)
 	return v - 1 - t%(v/2)

@@ -72,7 +72,7 @@ func (u *uma) received(q *served, now int64) {
 	q.t.OnToken(0, nil, false, int64(instant(now)))
 }
 
-// owner is the peer uid of a tenant: the key of fairness and of the prefix tree's namespaces.
+// owner returns the peer uid of a tenant: the key of fairness and of the prefix tree's namespaces.
 func owner(tenant string) uint32 {
 	if uid, ok := workload.UID(tenant); ok {
 		return uid

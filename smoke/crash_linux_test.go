@@ -19,9 +19,9 @@ import (
 	"time"
 
 	uma "github.com/uma-serve/uma-serve/client"
-	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/front"
+	"github.com/uma-serve/uma-serve/daemon/link"
 	"github.com/uma-serve/uma-serve/internal/testutil/daemonproc"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -76,7 +76,7 @@ func startCrashing(t *testing.T, limit int) *crashing {
 	t.Cleanup(func() { stderr.Close() })
 	ctx, cancel := context.WithCancel(context.Background())
 	f, err := front.New(ctx, cfg, log, front.Options{Program: filepath.Join(bin, "uma-serve"),
-		Args: []string{daemon.EngineArg}, CrashLimit: limit, Stderr: stderr})
+		Args: []string{link.EngineArg}, CrashLimit: limit, Stderr: stderr})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,7 +47,7 @@ func New(n int) *Index {
 // Fits reports whether x is large enough for a text of n tokens: New(n) would not be larger.
 func (x *Index) Fits(n int) bool { return len(x.prev) >= min(n, MaxWindow) }
 
-// Bytes is the memory of x.
+// Bytes returns the memory of x.
 func (x *Index) Bytes() int { return 4 * (len(x.three) + len(x.two) + len(x.prev)) }
 
 // Reset forgets the text, for another one or because tokens were removed from it.

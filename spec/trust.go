@@ -15,7 +15,7 @@ const (
 	NumSources
 )
 
-// String is the source's name on the wire and in metrics.
+// String returns the source's name on the wire and in metrics.
 func (s Source) String() string { return [...]string{"own", "other", "draft-model", "head"}[s] }
 
 const (

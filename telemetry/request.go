@@ -19,29 +19,29 @@ type Request struct {
 	PromptTokens, CachedTokens, ThinkTokens, CompletionTokens int
 	CacheTier                                                 string
 
-	parts   []Part
+	spans   []Span
 	dropped int
 }
 
-// Part is a phase of a request that comes several times.
-type Part struct {
+// Span is a phase of a request that comes several times.
+type Span struct {
 	Name     string // prefill.chunk, restore, preempted
 	From, To time.Time
 	Tokens   int
 	Tier     string // of a restore
 }
 
-// maxParts bounds the parts of a trace: a long prompt beside answers has hundreds of chunks.
-const maxParts = 128
+// maxSpans bounds the spans of a trace: a long prompt beside answers has hundreds of chunks.
+const maxSpans = 128
 
-// Add adds a part. It does not allocate once the slice has grown; parts beyond the 128th are counted.
-func (r *Request) Add(p Part) {
+// Add adds a span. It does not allocate once the slice has grown; spans beyond the 128th are counted.
+func (r *Request) Add(p Span) {
 	switch {
 	case r == nil:
-	case len(r.parts) == maxParts:
+	case len(r.spans) == maxSpans:
 		r.dropped++
 	default:
-		r.parts = append(r.parts, p)
+		r.spans = append(r.spans, p)
 	}
 }
 
@@ -50,8 +50,8 @@ func (r *Request) Resumed(t time.Time) {
 	if r == nil {
 		return
 	}
-	for i := len(r.parts) - 1; i >= 0; i-- {
-		if p := &r.parts[i]; p.Name == preempted && p.To.IsZero() {
+	for i := len(r.spans) - 1; i >= 0; i-- {
+		if p := &r.spans[i]; p.Name == preempted && p.To.IsZero() {
 			p.To = t
 			return
 		}
@@ -59,6 +59,6 @@ func (r *Request) Resumed(t time.Time) {
 }
 
 // Preempted begins a preemption at t.
-func (r *Request) Preempted(t time.Time) { r.Add(Part{Name: preempted, From: t}) }
+func (r *Request) Preempted(t time.Time) { r.Add(Span{Name: preempted, From: t}) }
 
 const preempted = "preempted"

@@ -48,7 +48,7 @@ func (e *Exporter) emit(r *Request) {
 	prefill := child(ctx, "prefill", r.Started, r.First)
 	child(ctx, "think", r.Think, r.Thought, attribute.Int("tokens", r.ThinkTokens))
 	child(ctx, "answer", r.Answer, r.Last, attribute.Int("tokens", r.CompletionTokens-r.ThinkTokens))
-	for _, p := range r.parts {
+	for _, p := range r.spans {
 		under := ctx
 		if p.Name == "prefill.chunk" {
 			under = prefill

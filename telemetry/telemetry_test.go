@@ -57,11 +57,11 @@ func ended(e *Exporter, t0 time.Time, parent string) *Request {
 	r.Arrived, r.Started, r.First, r.Think, r.Thought = at(0), at(1), at(4), at(4), at(7)
 	r.Answer, r.Last, r.End = at(8), at(11), at(12)
 	r.PromptTokens, r.CachedTokens, r.ThinkTokens, r.CompletionTokens = 100, 40, 30, 50
-	r.Add(Part{Name: "restore", From: at(0), To: at(1), Tokens: 40, Tier: "host"})
-	r.Add(Part{Name: "prefill.chunk", From: at(1), To: at(2), Tokens: 20})
+	r.Add(Span{Name: "restore", From: at(0), To: at(1), Tokens: 40, Tier: "host"})
+	r.Add(Span{Name: "prefill.chunk", From: at(1), To: at(2), Tokens: 20})
 	r.Preempted(at(2))
 	r.Resumed(at(3))
-	r.Add(Part{Name: "prefill.chunk", From: at(3), To: at(4), Tokens: 40})
+	r.Add(Span{Name: "prefill.chunk", From: at(3), To: at(4), Tokens: 40})
 	return r
 }
 
@@ -278,10 +278,10 @@ func TestEndedAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 	for range 200 {
-		r.Add(Part{Name: "prefill.chunk"})
+		r.Add(Span{Name: "prefill.chunk"})
 	}
-	if len(r.parts) != maxParts || r.dropped != 200-maxParts {
-		t.Errorf("%d parts, %d dropped", len(r.parts), r.dropped)
+	if len(r.spans) != maxSpans || r.dropped != 200-maxSpans {
+		t.Errorf("%d parts, %d dropped", len(r.spans), r.dropped)
 	}
 	var none *Exporter
 	none.Ended(none.Begin(client))
@@ -289,7 +289,7 @@ func TestEndedAllocatesNothing(t *testing.T) {
 		t.Error(err)
 	}
 	var untraced *Request
-	untraced.Add(Part{})
+	untraced.Add(Span{})
 	untraced.Preempted(time.Now())
 	untraced.Resumed(time.Now())
 }

@@ -284,7 +284,7 @@ func together(n, atOnce int, ask func(i int) (answer, error)) ([]answer, error) 
 	return out, errors.Join(slices.DeleteFunc(errs, func(e error) bool { return e == nil })...)
 }
 
-// tokens are the ids of a text, with the mark of a beginning where the model has one.
+// tokens returns the ids of a text, with the mark of a beginning where the model has one.
 func (s *server) tokens(ctx context.Context, text string) ([]int, error) {
 	var out struct{ Tokens []int }
 	err := s.post(ctx, "/tokenize", map[string]any{"content": text, "add_special": true}, &out)

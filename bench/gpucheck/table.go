@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Markdown is the report as tables for people.
+// Markdown returns the report as tables for people.
 func (r *Report) Markdown() string {
 	var b strings.Builder
 	passed := len(r.Steps) - r.Failed()

@@ -197,7 +197,7 @@ func (s *stamped) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// complaint is the text of a server's error: the message within any of {"error":{"message":…}}, {"error":"…"} and
+// complaint returns the text of a server's error: the message within any of {"error":{"message":…}}, {"error":"…"} and
 // {"message":…}, else the text.
 func complaint(b []byte) string {
 	type said struct{ Message string }

@@ -33,7 +33,7 @@ type client struct {
 // dialer connects to a server. Tests use one with connections inside the process, for a fake clock.
 type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
-// now is the time of the run, ns.
+// now returns the time of the run, ns.
 func (c *client) now() int64 { return int64(time.Since(c.start)) }
 
 // asked is the state of a request that depends on others.

@@ -30,7 +30,7 @@ func Environment(flags map[string]string) report.Environment {
 	return e
 }
 
-// field is a line of a file like /proc/cpuinfo, "" where the system has none.
+// field returns a line of a file like /proc/cpuinfo, "" where the system has none.
 func field(path, name string) string {
 	f, err := os.Open(path)
 	if err != nil {

@@ -88,7 +88,7 @@ func watchPrompts(computed func() float64, mark time.Duration, tick func(time.Du
 	}
 }
 
-// metrics is the server's snapshot, nil where it does not tell.
+// metrics returns the server's snapshot, nil where it does not tell.
 func (s *server) metrics() (m map[string]any) {
 	if !s.uma {
 		return nil
@@ -108,8 +108,8 @@ func (s *server) counter(name string) float64 {
 	return math.NaN()
 }
 
-// prefilled is the number of prompt tokens that a model has computed, NaN where the server does not tell. "" is its
-// default model; a front has the counters of the others under their names.
+// prefilled returns the number of prompt tokens that a model has computed, NaN where the server does not tell. "" is
+// its default model; a front has the counters of the others under their names.
 func (s *server) prefilled(model string) float64 {
 	const name = "prefill_tokens_merged_total"
 	if model == "" {
@@ -143,7 +143,7 @@ func (s *server) evictedBlocks() map[string]int {
 // evictions counts the KV blocks that answers lost.
 func (s *server) evictions() float64 { return s.counter("output_critical_eviction") }
 
-// cpu is the processor time of a server that was started here, else 0.
+// cpu returns the processor time of a server that was started here, else 0.
 func (s *server) cpu() time.Duration {
 	if s.proc == nil || s.proc.Cmd == nil {
 		return 0

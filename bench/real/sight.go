@@ -48,7 +48,7 @@ type Seen struct {
 	Twice    float64 `json:"twice"`  // and for the second
 }
 
-// largePicture is a PNG that differs everywhere.
+// largePicture returns a PNG that differs everywhere.
 func largePicture() ([]byte, error) {
 	m := image.NewNRGBA(image.Rect(0, 0, sightSide, sightSide))
 	wave := func(x float64) uint8 { return uint8(127 + 127*math.Sin(x)) }

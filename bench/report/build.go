@@ -98,7 +98,7 @@ func (t *tally) merge(o *tally) {
 	}
 }
 
-// values are the metrics of the tally; those of the whole run are not among them.
+// values returns the metrics of the tally; those of the whole run are not among them.
 func (t *tally) values() map[string]Num {
 	out := map[string]Num{}
 	put := func(key string, v float64) { out[key] = Num(v) }
@@ -266,7 +266,7 @@ func (r *Report) without(values map[string]Num) map[string]Num {
 	return values
 }
 
-// corePct is the share of one core that a process used; unknown in a replay and on some systems.
+// corePct returns the share of one core that a process used; unknown in a replay and on some systems.
 func corePct(cpu, wall int64) Num {
 	if cpu == 0 || wall == 0 {
 		return nan

@@ -66,7 +66,7 @@ func newPlot(title, x, y string) *plot.Plot {
 	return p
 }
 
-// sans is the plots' font; a browser without it uses its default sans-serif.
+// sans returns the plots' font; a browser without it uses its default sans-serif.
 func sans(points float64) font.Font {
 	return font.Font{Typeface: "Liberation", Variant: "Sans", Size: vg.Points(points)}
 }
@@ -114,7 +114,7 @@ func headroom(p *plot.Plot, rows int) {
 	}
 }
 
-// decades are the ticks of a logarithmic scale: powers of ten, and 2 and 5 times those where there are few.
+// decades returns the ticks of a logarithmic scale: powers of ten, and 2 and 5 times those where there are few.
 func decades(least, most float64) (out []plot.Tick) {
 	steps := []float64{1}
 	if most/least < 1e4 {

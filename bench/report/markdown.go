@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// text is a metric's value for people, "–" when it is not known.
+// text returns a metric's value for people, "–" when it is not known.
 func (m Metric) text(v float64) string {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return "–"
@@ -20,13 +20,13 @@ func (m Metric) text(v float64) string {
 	return strconv.FormatFloat(v, 'f', digits, 64)
 }
 
-// interval is a confidence interval. None of the metrics can be negative, though Student's intervals of a few values
-// reach below 0.
+// interval returns a confidence interval. None of the metrics can be negative, though Student's intervals of a few
+// values reach below 0.
 func (m Metric) interval(ci Interval, between string) string {
 	return m.text(max(0, float64(ci.Low))) + between + m.text(float64(ci.High))
 }
 
-// Markdown is the report as a table.
+// Markdown returns the report as a table.
 func (d *Document) Markdown() string {
 	var b strings.Builder
 	u := d.Reports[d.UnderTest]
@@ -156,8 +156,8 @@ func counts(m map[string]int) string {
 	return strings.Join(keys, ", ")
 }
 
-// label is a report's name in a table: its side without options, its side with them, or its name; the first of them
-// that is unique.
+// label returns a report's name in a table: its side without options, its side with them, or its name; the first of
+// them that is unique.
 func (d *Document) label(name string) string {
 	for _, short := range []func(*Report) string{
 		func(r *Report) string { head, _, _ := strings.Cut(r.Side, ":"); return r.times(head) },

@@ -21,7 +21,7 @@ type Figure struct {
 	SVG            template.HTML
 }
 
-// figures are the plots for which there is something to draw.
+// figures returns the plots for which there is something to draw.
 func (d *Document) figures() ([]Figure, error) {
 	var out []Figure
 	for _, f := range []func() (*plot.Plot, string){d.plotITL, d.plotTTFT, d.plotThroughput, d.plotAccuracy,
@@ -212,8 +212,8 @@ func (d *Document) plotThroughput() (*plot.Plot, string) {
 	return p, "All streams together, thoughts included."
 }
 
-// family is the curve of a side's points in the plot of accuracy: "eat=0.01" and "eat=0.1" are one curve. Options are
-// named where another curve of the same word has others.
+// family returns the curve of a side's points in the plot of accuracy: "eat=0.01" and "eat=0.1" are one curve. Options
+// are named where another curve of the same word has others.
 func (d *Document) family(side string) string {
 	head, options, _ := strings.Cut(side, ":")
 	word, _, _ := strings.Cut(head, "=")

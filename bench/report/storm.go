@@ -31,7 +31,7 @@ type Storm struct {
 	Prompts         int    `json:"prompts"` // answered
 }
 
-// Storms are the storms among the reports, in their order.
+// Storms returns the storms among the reports, in their order.
 func (d *Document) Storms() (out []Storm) {
 	for _, name := range d.names() {
 		if s, ok := d.Reports[name].storm(); ok {
@@ -99,7 +99,7 @@ func stormRows(ss []Storm) (rows [][]string) {
 	return rows
 }
 
-// StormTable is the storms as Markdown, "" when there are none. The prompts' speed is relative to the first's.
+// StormTable returns the storms as Markdown, "" when there are none. The prompts' speed is relative to the first's.
 func (d *Document) StormTable() string {
 	ss := d.Storms()
 	if len(ss) == 0 {
@@ -115,7 +115,7 @@ func (d *Document) StormTable() string {
 	return b.String()
 }
 
-// Line is a report in one line, for progress output.
+// Line returns a report in one line, for progress output.
 func (r *Report) Line() string {
 	one := Metric{Digits: 1}
 	v := func(key string) string { return one.text(r.Value(key)) }

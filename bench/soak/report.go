@@ -117,7 +117,7 @@ type Row struct {
 	Verdict string   `json:"verdict"`
 }
 
-// WarmUp is the part of a run that trends leave out: a tenth, at least 10 minutes, at most a day and half the run.
+// WarmUp returns the part of a run that trends leave out: a tenth, at least 10 minutes, at most a day and half the run.
 func WarmUp(length time.Duration) time.Duration {
 	return min(max(length/10, LeastWarmUp), 24*time.Hour, length/2)
 }

@@ -119,7 +119,7 @@ func machine(shared []sim.Shared) (reports []*sim.Report, err error) {
 	return sim.RunMachine(shared)
 }
 
-// config is a daemon with a model of 135 M parameters on two cores, and room for 4,096 cells.
+// config returns a daemon with a model of 135 M parameters on two cores, and room for 4,096 cells.
 func (v *virtual) config(i int) sim.Config {
 	c := sim.DefaultConfig()
 	c.BatchFormation, c.Policy, c.Engine, c.LatencyModel = "uma", "meridian", "fake", "calibrated"
@@ -151,7 +151,7 @@ func (s *server) row(r *workload.Request, history []engine.Token, logits []float
 	}
 }
 
-// compute is the logits behind tokens.
+// compute returns the logits behind tokens.
 func (s *server) compute(tokens []engine.Token) []float32 {
 	s.alone.SeqRemove(0, 0, -1)
 	for from := 0; ; {
@@ -238,7 +238,7 @@ func (s *server) sample(at time.Duration, b *sim.Books) {
 	}
 }
 
-// percentile is the p-th part of xs in order, NaN of nothing.
+// percentile returns the p-th part of xs in order, NaN of nothing.
 func percentile(xs []float64, p float64) float64 {
 	if len(xs) == 0 {
 		return middle(nil)

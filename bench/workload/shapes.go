@@ -24,7 +24,7 @@ func (o *Options) text(salt string, tokens int) string {
 	return b.String()
 }
 
-// draws is the generator of what has this salt.
+// draws returns the generator of what has this salt.
 func (o *Options) draws(salt string) *random {
 	salt = o.Salt + salt
 	seed := uint64(14695981039346656037) // FNV-1a

@@ -262,7 +262,7 @@ func (e *eventDecoder) object(o *fastjson.Object, name string) *fastjson.Object 
 	return obj
 }
 
-func (e *eventDecoder) toolCall(o *fastjson.Object, c *wire.ToolCallPart) {
+func (e *eventDecoder) toolCall(o *fastjson.Object, c *wire.ToolCallDelta) {
 	c.Index = e.integer(o, "index")
 	c.Arguments = append(c.Arguments[:0], e.text(o, "arguments")...)
 	if c.CallID, c.Name = "", ""; o.Get("name") != nil {

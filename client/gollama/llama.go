@@ -149,7 +149,7 @@ func (l *LLama) Predict(text string, opts ...PredictOption) (string, error) {
 	return strings.TrimPrefix(strings.TrimPrefix(out.String(), " "), "\n"), nil
 }
 
-// rate is the tokens per second of an answer's decoding; 0 of an answer of one token.
+// rate returns the tokens per second of an answer's decoding; 0 of an answer of one token.
 func rate(end *wire.EOS) float64 {
 	if end.Timings.Decode <= 0 {
 		return 0

@@ -383,7 +383,7 @@ func medianRows(rounds [][]fidelityRow) []fidelityRow {
 	return rows
 }
 
-// cells are the four numbers of a row: real, simulated.
+// cells returns the four numbers of a row: real, simulated.
 func (r *fidelityRow) cells() [4][2]float64 {
 	a, b := &r.Real, &r.Simulated
 	return [4][2]float64{{a.TTFTP50, b.TTFTP50}, {a.TTFTP95, b.TTFTP95}, {a.ITLP50, b.ITLP50}, {a.ITLP95, b.ITLP95}}
@@ -396,7 +396,7 @@ func deviation(c [2]float64) float64 {
 	return 100 * (c[1]/c[0] - 1)
 }
 
-// compared is the row of one round.
+// compared returns the row of one round.
 func compared(name string, seen, simulated []bench.Served) fidelityRow {
 	r := fidelityRow{Workload: name, Real: bench.Summarise(seen), Simulated: bench.Summarise(simulated)}
 	for k, c := range r.cells() {

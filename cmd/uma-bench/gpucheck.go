@@ -111,7 +111,7 @@ Without a MODEL two generated ones are used, of 135 M parameters (Q8_0) and 1.1 
 	return cmd
 }
 
-// gpuCheckModels are the models of a machine that has none.
+// gpuCheckModels returns the models of a machine that has none.
 func gpuCheckModels() ([]string, error) {
 	var paths []string
 	for _, m := range []struct {

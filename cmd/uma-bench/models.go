@@ -27,8 +27,8 @@ type benchModelFile struct {
 	weights string // "Q4_K_M"; "" for a file that the user named
 }
 
-// benchModels are the file that the user named, or else generated models of each of the types of weights: of the first
-// shape whose rows can be stored so. They are written to the user's cache the first time.
+// benchModels returns the file that the user named, or else generated models of each of the types of weights: of the
+// first shape whose rows can be stored so. They are written to the user's cache the first time.
 func benchModels(file string, weights []string, shapes ...ggufgen.Config) ([]benchModelFile, error) {
 	if file != "" {
 		return []benchModelFile{{path: file}}, nil
@@ -55,7 +55,7 @@ func benchModels(file string, weights []string, shapes ...ggufgen.Config) ([]ben
 	return models, nil
 }
 
-// shapeFor is the first of shapes with weights of type t. Q4_K_M wants one whose rows are whole super-blocks: in
+// shapeFor returns the first of shapes with weights of type t. Q4_K_M wants one whose rows are whole super-blocks: in
 // another it has no Q4_K.
 func shapeFor(t ggufgen.Type, shapes []ggufgen.Config) (ggufgen.Config, error) {
 	var err error
@@ -71,7 +71,7 @@ func shapeFor(t ggufgen.Type, shapes []ggufgen.Config) (ggufgen.Config, error) {
 	return ggufgen.Config{}, err
 }
 
-// benchModel is the model of --model: file, or where that is "" the generated model of 135 M parameters, Q8_0.
+// benchModel returns the model of --model: file, or where that is "" the generated model of 135 M parameters, Q8_0.
 func benchModel(file string) (string, error) {
 	models, err := benchModels(file, []string{"q8_0"}, ggufgen.Bench135M())
 	if err != nil {
@@ -80,7 +80,7 @@ func benchModel(file string) (string, error) {
 	return models[0].path, nil
 }
 
-// cachedModel is the model c in the user's cache, written there the first time.
+// cachedModel returns the model c in the user's cache, written there the first time.
 func cachedModel(name string, c ggufgen.Config) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {

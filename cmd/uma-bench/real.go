@@ -184,7 +184,7 @@ func (o *realOptions) run(ctx context.Context) (*real.Report, error) {
 	return r, err
 }
 
-// firstOf is the first n of all, or all of them with n = 0.
+// firstOf returns the first n of all, or all of them with n = 0.
 func firstOf[T any](all []T, n int) []T {
 	if n == 0 {
 		return all
@@ -213,7 +213,7 @@ func (o *realOptions) threadArgs() []string {
 	return []string{"--threads", strconv.Itoa(o.threads)}
 }
 
-// besideArgs are the compute threads of each of three servers that compute at the same time: with more threads than
+// besideArgs returns the compute threads of each of three servers that compute at the same time: with more threads than
 // cores, those of ggml spend most of the time waiting for each other.
 func (o *realOptions) besideArgs() []string {
 	beside := *o

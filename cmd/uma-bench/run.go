@@ -182,7 +182,7 @@ func (o *runOptions) flags(f *pflag.FlagSet) {
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "do not print progress")
 }
 
-// given are the flags that were set.
+// given returns the flags that were set.
 func given(f *pflag.FlagSet) map[string]string {
 	out := map[string]string{}
 	f.Visit(func(f *pflag.Flag) {
@@ -233,7 +233,7 @@ func (o *runOptions) run(ctx context.Context, flags map[string]string, args []st
 	return o.replay(name, sides, flags, args, progress)
 }
 
-// allSides are the baselines and --sides, each once; what is under test comes last.
+// allSides returns the baselines and --sides, each once; what is under test comes last.
 func (o *runOptions) allSides() (out []measure.Side, err error) {
 	var names []string
 	switch o.baseline {

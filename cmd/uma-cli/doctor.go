@@ -123,7 +123,7 @@ func askDaemon(ctx context.Context, c *client.Client) (*doctor.Daemon, error) {
 	return d, nil
 }
 
-// doctorText is a row for each line, its remedy below it.
+// doctorText returns a row for each line, its remedy below it.
 func doctorText(out *ui.Terminal, lines []doctor.Line) string {
 	var b strings.Builder
 	for _, l := range lines {

@@ -101,7 +101,7 @@ func (v *pullView) begin(p pull.Progress, now time.Time) {
 		progressbar.OptionSetDescription(v.fit(p, 0)))
 }
 
-// fit is the text behind a bar, so that both have one line.
+// fit returns the text behind a bar, so that both have one line.
 func (v *pullView) fit(p pull.Progress, speed float64) string {
 	const beside = len(" 100% || ") + 2
 	cols, _ := v.out.Size()
@@ -120,7 +120,7 @@ func (v *pullView) end() {
 	v.out.CursorMoved()
 }
 
-// progressLine is a file's name, how much of it is here, speed and time left.
+// progressLine returns a file's name, how much of it is here, speed and time left.
 func progressLine(p pull.Progress, speed float64) string {
 	var b strings.Builder
 	if p.Of > 1 {

@@ -22,6 +22,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/documents"
 	"github.com/uma-serve/uma-serve/daemon/front"
+	"github.com/uma-serve/uma-serve/daemon/link"
 	"github.com/uma-serve/uma-serve/daemon/toolbox"
 	"github.com/uma-serve/uma-serve/internal/cli"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
@@ -58,10 +59,10 @@ the process that you start is the front (docs/models.md).
 CMAKE_ARGS adds CUDA or Vulkan (docs/engines.md).`
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == daemon.EngineArg {
+	if len(os.Args) > 1 && os.Args[1] == link.EngineArg {
 		os.Exit(runEngine())
 	}
-	if len(os.Args) > 1 && os.Args[1] == daemon.DevicesArg {
+	if len(os.Args) > 1 && os.Args[1] == link.DevicesArg {
 		slog.SetDefault(slog.New(slog.DiscardHandler)) // the report has what the engine says
 		if err := json.NewEncoder(os.Stdout).Encode(llama.Backends()); err != nil {
 			os.Exit(1)

@@ -22,8 +22,8 @@ func Declare(m *metrics.Metrics) {
 		m.Refusals.Declare(why)
 	}
 	m.ToolCalls.Declare("derived")
-	for i := range toolcall.Forms {
-		m.ToolCalls.Declare(toolcall.Forms[i].Name)
+	for i := range toolcall.Syntaxes {
+		m.ToolCalls.Declare(toolcall.Syntaxes[i].Name)
 	}
 	for _, r := range toolcall.Reasons {
 		m.MalformedCalls.Declare(string(r))

@@ -41,8 +41,8 @@ func Traffic(plan *sched.Plan, copied int, info *runtime.ModelInfo, caps *runtim
 	}
 }
 
-// unusedExperts is the expected share of experts that no token of a pass is sent to. Routers are trained to use all
-// experts alike; tokens of one text that choose the same ones leave more unused.
+// unusedExperts returns the expected share of experts that no token of a pass is sent to. Routers are trained to use
+// all experts alike; tokens of one text that choose the same ones leave more unused.
 func unusedExperts(info *runtime.ModelInfo, tokens int) float64 {
 	return math.Pow(1-float64(info.ExpertsUsed)/float64(info.Experts), float64(tokens))
 }

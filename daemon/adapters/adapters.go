@@ -33,14 +33,14 @@ type Adapter struct {
 	ofLoop
 }
 
-// Part is an adapter of a Choice.
-type Part struct {
+// Scaled is an adapter of a Choice, with its scale.
+type Scaled struct {
 	Adapter *Adapter
 	Scale   float32 // not 0
 }
 
 // Choice are the adapters of a request, by id. The empty one is the model itself.
-type Choice []Part
+type Choice []Scaled
 
 // Table has the adapters of a model. Its methods may be called from any goroutine. A nil Table has none.
 type Table struct {
@@ -225,7 +225,7 @@ func (t *Table) SetScales(list []wire.LoRA) error {
 		defer t.changing.Unlock()
 	}
 	s := t.now()
-	c, err := s.parts(list)
+	c, err := s.scaled(list)
 	if err != nil || t == nil {
 		return err
 	}
@@ -257,20 +257,20 @@ func (s *state) named(model string) *Adapter {
 func (t *Table) Choose(w *wire.Request) (Choice, error) {
 	s := t.now()
 	if w.LoRA != nil {
-		return s.parts(w.LoRA)
+		return s.scaled(w.LoRA)
 	}
 	if a := s.named(w.Model); a != nil {
 		return Choice{{a, a.Scale}}.withoutZero(), nil
 	}
 	var c Choice
 	for i, scale := range s.scales {
-		c = append(c, Part{s.list[i], scale})
+		c = append(c, Scaled{s.list[i], scale})
 	}
 	return c.withoutZero(), nil
 }
 
-// parts returns the adapters of a list.
-func (s *state) parts(list []wire.LoRA) (Choice, error) {
+// scaled returns the adapters of a list.
+func (s *state) scaled(list []wire.LoRA) (Choice, error) {
 	var c Choice
 	for _, l := range list {
 		var a *Adapter
@@ -286,12 +286,12 @@ func (s *state) parts(list []wire.LoRA) (Choice, error) {
 			}
 			a = s.list[i]
 		}
-		if slices.ContainsFunc(c, func(p Part) bool { return p.Adapter == a }) {
+		if slices.ContainsFunc(c, func(p Scaled) bool { return p.Adapter == a }) {
 			return nil, fmt.Errorf("field \"lora\" names the adapter %d twice", a.ID)
 		}
-		c = append(c, Part{a, l.Scale})
+		c = append(c, Scaled{a, l.Scale})
 	}
-	slices.SortFunc(c, func(a, b Part) int { return a.Adapter.ID - b.Adapter.ID })
+	slices.SortFunc(c, func(a, b Scaled) int { return a.Adapter.ID - b.Adapter.ID })
 	return c.withoutZero(), nil
 }
 
@@ -308,7 +308,7 @@ func (s *state) have() string {
 }
 
 func (c Choice) withoutZero() Choice {
-	return slices.DeleteFunc(c, func(p Part) bool { return p.Scale == 0 })
+	return slices.DeleteFunc(c, func(p Scaled) bool { return p.Scale == 0 })
 }
 
 // Key tells choices apart whose answers may differ, in any process and on any machine; nil for the model itself.

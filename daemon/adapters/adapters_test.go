@@ -37,7 +37,7 @@ func loaded(t *testing.T, eng runtime.Engine) *Table {
 // choice returns the choice of pairs of an adapter's id and a scale.
 func (t *Table) choice(parts ...float32) (c Choice) {
 	for i := 0; i < len(parts); i += 2 {
-		c = append(c, Part{t.now().list[int(parts[i])], parts[i+1]})
+		c = append(c, Scaled{t.now().list[int(parts[i])], parts[i+1]})
 	}
 	return c
 }

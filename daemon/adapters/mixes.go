@@ -66,7 +66,7 @@ func (m *Mixes) Settles() bool {
 // prefixes by the next one, so it takes two.
 func (m *Mixes) Free(used func(mix uint8) bool, drop func(of func(namespace uint64) bool)) {
 	m.leaving = slices.DeleteFunc(m.leaving, func(a *Adapter) bool {
-		has := func(c Choice) bool { return slices.ContainsFunc(c, func(p Part) bool { return p.Adapter == a }) }
+		has := func(c Choice) bool { return slices.ContainsFunc(c, func(p Scaled) bool { return p.Adapter == a }) }
 		for i, c := range m.made {
 			if has(c) && used(uint8(i+1)) {
 				a.quiet = false

@@ -10,19 +10,19 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// TooManyMixes is the error of a request for which no mix is free.
+// TooManyMixes returns the error of a request for which no mix is free.
 func TooManyMixes() *wire.Error {
 	return &wire.Error{Code: wire.QueueLimit, Message: fmt.Sprintf("requests with %d combinations of adapters and "+
 		"scales run or wait; another one must wait for their end", runtime.MaxMixes)}
 }
 
-// Unloaded is the error of a request whose adapter was unloaded before it could begin.
+// Unloaded returns the error of a request whose adapter was unloaded before it could begin.
 func (a *Adapter) Unloaded() *wire.Error {
 	return &wire.Error{Code: wire.ModelNotFound, Message: fmt.Sprintf("the adapter %s was unloaded before the request "+
 		"began", a.Name)}
 }
 
-// CannotLoad is the error of an adapter that cannot be loaded.
+// CannotLoad returns the error of an adapter that cannot be loaded.
 func CannotLoad(a config.LoRA, err error) *wire.Error {
 	if errors.Is(err, ErrTaken) {
 		return Taken(a.Name)
@@ -37,7 +37,7 @@ func Taken(name string) *wire.Error {
 		`or set "load_inplace" to true`, name)}
 }
 
-// None is the error of an adapter that is not loaded.
+// None returns the error of an adapter that is not loaded.
 func None(name string) *wire.Error {
 	return &wire.Error{Code: wire.ModelNotFound, Message: fmt.Sprintf("no adapter %.100q is loaded; GET "+
 		"/lora-adapters lists them", name)}

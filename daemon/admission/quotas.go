@@ -56,7 +56,7 @@ func overLimit(retry time.Duration, format string, args ...any) *wire.Error {
 	return &wire.Error{Code: wire.QueueLimit, RetryAfter: retry, Message: fmt.Sprintf(format, args...)}
 }
 
-// TooMany is the error of a request that Waitroom.Enter has not admitted. Its results are mine and users.
+// TooMany returns the error of a request that Waitroom.Enter has not admitted. Its results are mine and users.
 func (w *Waitroom[J]) TooMany(mine, users int) (*wire.Error, string) {
 	if users == 0 {
 		return overLimit(time.Second, "%d of your requests are running or waiting, the most that a user may have "+

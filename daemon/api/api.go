@@ -134,7 +134,7 @@ type File struct {
 	Modified time.Time
 }
 
-// Meta is the model in the words of llama-server's list of models.
+// Meta returns the model in the words of llama-server's list of models.
 func (f *Facts) Meta() reports.ServedModelMeta {
 	m := &f.Model
 	return reports.ServedModelMeta{Context: f.Context, TrainContext: m.TrainContext, Parameters: int64(m.Parameters),

@@ -34,7 +34,8 @@ func (s *Server) CanEmbed(oneEach bool) *Error {
 	return nil
 }
 
-// onePooled is the error of an API that has room for one embedding of a text, where the model has one for each token.
+// onePooled returns the error of an API that has room for one embedding of a text, where the model has one for each
+// token.
 func onePooled() *Error {
 	return Refuse(`pooling is "none": there is an embedding for each token and none of a text; ask POST /embedding, ` +
 		`or start uma-serve with another --pooling`)
@@ -120,7 +121,7 @@ type EmbedOptions struct {
 	Priority   string `json:"priority"`
 }
 
-// Embed is the request of these options, without inputs.
+// Embed returns the request of these options, without inputs.
 func (o *EmbedOptions) Embed() (*wire.Embed, error) {
 	e := wire.DefaultEmbed()
 	if o.Format != "" && o.Format != "float" && o.Format != "base64" {

@@ -154,7 +154,7 @@ func (b *Body) unknown(name string, table Table) error {
 	return nil
 }
 
-// names are the names of the fields that are taken.
+// names returns the names of the fields that are taken.
 func (t Table) names() func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		for _, f := range t {

@@ -86,7 +86,7 @@ type Counts struct {
 	Expired   int `json:"expired"`
 }
 
-// Done is the number of requests that are over.
+// Done returns the number of requests that are over.
 func (c *Counts) Done() int { return c.Succeeded + c.Errored + c.Canceled + c.Expired }
 
 // Fault describes a line of the requests that cannot run.

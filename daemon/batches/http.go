@@ -269,7 +269,7 @@ func (a *API) find(w http.ResponseWriter, r *http.Request) (Batch, bool) {
 
 func (a *API) get(w http.ResponseWriter, r *http.Request) {
 	if b, ok := a.find(w, r); ok {
-		answer(w, formOf(r, &b))
+		answer(w, objectOf(r, &b))
 	}
 }
 
@@ -279,7 +279,7 @@ func (a *API) cancel(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if b, ok = a.Runner.Cancel(b.Owner, b.ID); ok {
-		answer(w, formOf(r, &b))
+		answer(w, objectOf(r, &b))
 	}
 }
 
@@ -306,7 +306,7 @@ func (a *API) list(w http.ResponseWriter, r *http.Request) {
 	}
 	data := []any{}
 	for i := range page {
-		data = append(data, formOf(r, &page[i]))
+		data = append(data, objectOf(r, &page[i]))
 	}
 	first, last := files.Ends(page, id)
 	out := map[string]any{"data": data, "has_more": more, "first_id": first, "last_id": last}
@@ -316,7 +316,7 @@ func (a *API) list(w http.ResponseWriter, r *http.Request) {
 	answer(w, out)
 }
 
-func formOf(r *http.Request, b *Batch) any {
+func objectOf(r *http.Request, b *Batch) any {
 	if b.Anthropic {
 		return messages(r, b)
 	}

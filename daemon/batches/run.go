@@ -404,7 +404,7 @@ func (r *Runner) writeResults(w io.Writer, id string, good bool) error {
 	return errors.Join(err, out.Flush())
 }
 
-// openAIResult is a line of an output file.
+// openAIResult returns a line of an output file.
 func openAIResult(id string, res *Result) map[string]any {
 	out := map[string]any{"id": id, "custom_id": res.ID, "response": nil, "error": nil}
 	switch res.Outcome {

@@ -66,7 +66,7 @@ func (layersFlag) Type() string { return "layers" }
 // WantsDevice reports whether --gpu-layers asks for a device, so that none is an error.
 func (c *Config) WantsDevice() bool { return c.GPULayers > 0 || c.GPULayers == AllLayers }
 
-// GPULayersText is the value of --gpu-layers.
+// GPULayersText returns the value of --gpu-layers.
 func (c *Config) GPULayersText() string { return layersFlag{&c.GPULayers}.String() }
 
 // OnDevice reports whether layers are, or may be, on a device.

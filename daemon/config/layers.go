@@ -36,7 +36,7 @@ var otherVariables = []string{
 	"UMA_URL",         // set by uma-cli proxy
 }
 
-// envName is the environment variable of an option.
+// envName returns the environment variable of an option.
 func envName(flag string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }

@@ -101,8 +101,8 @@ func parseLoRA(text string) (LoRA, error) {
 	return a, nil
 }
 
-// loraBytes is the memory of the adapters: nearly all of a file are weights. A file that is not there is reported when
-// the model is loaded.
+// loraBytes returns the memory of the adapters: nearly all of a file are weights. A file that is not there is reported
+// when the model is loaded.
 func (c *Config) loraBytes() (n int64) {
 	list, _ := c.LoRAs()
 	for _, a := range list {

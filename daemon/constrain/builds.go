@@ -9,23 +9,23 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// A compilation can take seconds, and all users share the intake goroutine. A request whose grammar is not compiled is
-// therefore parked while a builder goroutine compiles it: one build of each user at a time, users in turn. After the
+// A compilation can take seconds, and all users share the intake goroutine. A request whose grammar is not compiled
+// therefore waits while a builder goroutine compiles it: one build of each user at a time, users in turn. After the
 // build the request goes through intake again.
 
 // builders is the number of builds that run at once.
 const builders = 2
 
 // Waiter is the part of a request that waits for its grammars. The caller makes one for each request and passes it to
-// each Get; the cache owns it while it is parked.
+// each Get; the cache owns it while the request waits.
 type Waiter struct {
 	Owner uint32        // user
 	Job   any           // the caller's; Get drops it when the request waits no longer
 	Since time.Time     // the beginning of its first wait; zero: it did not wait
 	Took  time.Duration // all of its waits together
 
-	parked time.Time   // the beginning of the newest wait
-	built  []*compiled // results of the builds that it waited for
+	begun time.Time   // the beginning of the newest wait
+	built []*compiled // results of the builds that it waited for
 }
 
 // buildQueue is one user's builds, in the order of arrival.
@@ -42,11 +42,11 @@ type build struct {
 	stop    atomic.Bool
 }
 
-// park adds w to the build of src. The caller holds c.mu.
-func (c *Cache) park(src *Source, w *Waiter) {
-	w.parked = c.now()
+// enqueue adds w to the build of src. The caller holds c.mu.
+func (c *Cache) enqueue(src *Source, w *Waiter) {
+	w.begun = c.now()
 	if w.Since.IsZero() {
-		w.Since = w.parked
+		w.Since = w.begun
 	}
 	c.count(+1)
 	u := c.users[w.Owner]
@@ -66,8 +66,8 @@ func (c *Cache) park(src *Source, w *Waiter) {
 }
 
 func (c *Cache) count(n int) {
-	c.parked += n
-	c.metrics.GrammarCompiling.Set(int64(c.parked))
+	c.waiting += n
+	c.metrics.GrammarCompiling.Set(int64(c.waiting))
 }
 
 // dispatch starts the next builds in turn. The caller holds c.mu.
@@ -101,7 +101,7 @@ func (c *Cache) build(u *buildQueue, b *build, of *compiled) {
 	b.waiters = nil
 	c.count(-len(list))
 	for _, w := range list {
-		w.Took += now.Sub(w.parked)
+		w.Took += now.Sub(w.begun)
 		w.built = append(w.built, of)
 	}
 	c.running--
@@ -158,7 +158,7 @@ func (c *Cache) drop(u *buildQueue, b *build) {
 }
 
 // Withdraw removes a cancelled request of owner, and stops its build if no other request waits for it. It returns false
-// if w is not parked.
+// if w does not wait.
 func (c *Cache) Withdraw(owner uint32, w *Waiter) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -185,7 +185,7 @@ func (c *Cache) Withdraw(owner uint32, w *Waiter) bool {
 	return false
 }
 
-// Close stops all builds, refuses new ones with e and returns the parked requests.
+// Close stops all builds, refuses new ones with e and returns the requests that wait.
 func (c *Cache) Close(e *wire.Error) (list []*Waiter) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -206,15 +206,15 @@ func (c *Cache) Close(e *wire.Error) (list []*Waiter) {
 // Wait returns when the builder goroutines have ended, after Close.
 func (c *Cache) Wait() { c.builders.Wait() }
 
-// Parked calls f for each parked request, with what it waits for, whether that is being compiled, and since when it
-// waits. f must not call c.
-func (c *Cache) Parked(f func(w *Waiter, src *Source, runs bool, since time.Time)) {
+// EachWaiting calls f for each request that waits, with what it waits for, whether that is being compiled, and since
+// when it waits. f must not call c.
+func (c *Cache) EachWaiting(f func(w *Waiter, src *Source, runs bool, since time.Time)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, u := range c.users {
 		for i, b := range u.builds {
 			for _, w := range b.waiters {
-				f(w, b.Source, u.busy && i == 0, w.parked)
+				f(w, b.Source, u.busy && i == 0, w.begun)
 			}
 		}
 	}

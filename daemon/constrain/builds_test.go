@@ -228,7 +228,7 @@ func TestCompilingTakesTurns(t *testing.T) {
 	}
 	s.Close(&wire.Error{Code: wire.ShuttingDown})
 	s.Wait()
-	if len(s.users) != 0 || len(s.turns) != 0 || s.running != 0 || s.parked != 0 {
-		t.Errorf("left: %d users, %d turns, %d builds, %d requests", len(s.users), len(s.turns), s.running, s.parked)
+	if len(s.users) != 0 || len(s.turns) != 0 || s.running != 0 || s.waiting != 0 {
+		t.Errorf("left: %d users, %d turns, %d builds, %d requests", len(s.users), len(s.turns), s.running, s.waiting)
 	}
 }

@@ -31,7 +31,7 @@ type Cache struct {
 	users   map[uint32]*buildQueue // users with builds
 	turns   []*buildQueue          // users with builds that wait and none that runs, in the order of their turns
 	running int                    // builds
-	parked  int                    // requests
+	waiting int                    // requests
 	shut    *wire.Error            // the error of new requests; nil while open
 
 	builders sync.WaitGroup
@@ -93,7 +93,7 @@ type compiledSource struct {
 	took time.Duration // compilation time that the request caused; 0: the grammar was cached
 }
 
-// answer returns the source of a grammar that holds the whole answer; nil if there is none.
+// answer returns the source of a grammar that constrains the whole answer; nil if there is none.
 func (g *Grammars) answer() *compiledSource {
 	if g.format == nil && g.calls != nil && g.calls.must {
 		return g.calls
@@ -132,19 +132,19 @@ func (g *Grammars) Begins(text string, h *meridian.Headers) bool {
 }
 
 // Get returns the grammars of format and calls, each of which may be nil, or the error with which to refuse the
-// request. It adds to notes what is not enforced. parked: w waits for a build, and comes back when it ends.
-func (c *Cache) Get(format, calls *Source, w *Waiter, notes *wire.Notes) (g Grammars, parked bool, bad *wire.Error) {
-	if g.format, parked, bad = c.one(format, w, notes); bad == nil && !parked {
-		g.calls, parked, bad = c.one(calls, w, notes)
+// request. It adds to notes what is not enforced. waits: w waits for a build, and comes back when it ends.
+func (c *Cache) Get(format, calls *Source, w *Waiter, notes *wire.Notes) (g Grammars, waits bool, bad *wire.Error) {
+	if g.format, waits, bad = c.one(format, w, notes); bad == nil && !waits {
+		g.calls, waits, bad = c.one(calls, w, notes)
 	}
-	if !parked {
+	if !waits {
 		w.built, w.Job = nil, nil
 	}
-	return g, parked, bad
+	return g, waits, bad
 }
 
 // one is Get for one source. Its grammar is nil if src is nil, or optional and without a grammar.
-func (c *Cache) one(src *Source, w *Waiter, notes *wire.Notes) (_ *compiledSource, parked bool, bad *wire.Error) {
+func (c *Cache) one(src *Source, w *Waiter, notes *wire.Notes) (_ *compiledSource, waits bool, bad *wire.Error) {
 	if src == nil {
 		return nil, false, nil
 	}
@@ -164,14 +164,14 @@ func (c *Cache) one(src *Source, w *Waiter, notes *wire.Notes) (_ *compiledSourc
 		return out, false, nil
 	case src.optional:
 		notes.Add(wire.Note{Reason: "tools_not_held", Times: 1, Text: fmt.Sprintf(
-			"Calls are not held to the tools' schemas: %.200s.", of.bad.Message)})
+			"Calls are not constrained by the tools' schemas: %.200s.", of.bad.Message)})
 		return nil, false, nil
 	}
 	c.metrics.GrammarRefused.Inc()
 	return nil, false, of.bad
 }
 
-// find returns the result of compiling src. nil: it is not known yet, and w is parked.
+// find returns the result of compiling src. nil: it is not known yet, and w waits for it.
 func (c *Cache) find(src *Source, w *Waiter) *compiled {
 	for _, of := range w.built {
 		if of.key == src.Key {
@@ -183,7 +183,7 @@ func (c *Cache) find(src *Source, w *Waiter) *compiled {
 	if of := c.known(src, w.Owner); of != nil {
 		return of
 	}
-	c.park(src, w)
+	c.enqueue(src, w)
 	return nil
 }
 
@@ -205,7 +205,7 @@ func (c *Cache) known(src *Source, owner uint32) *compiled {
 	}
 	return &compiled{key: src.Key, bad: &wire.Error{Code: wire.QueueLimit,
 		RetryAfter: time.Duration(float64(s.used-compileBurst)/compileShare) + time.Second,
-		Message: fmt.Sprintf("%s: this user's forms took %v to compile, more than %v at once; send fewer different "+
+		Message: fmt.Sprintf("%s: this user's grammars took %v to compile, more than %v at once; send fewer different "+
 			"ones",
 			src.Field, s.used.Round(time.Millisecond), compileBurst)}}
 }

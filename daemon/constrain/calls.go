@@ -8,7 +8,7 @@ import (
 )
 
 // A model may begin a call by itself. Where the messages have headers, the header of a message shows that it is a call;
-// elsewhere the parser of calls finds the opening. From there on the grammar holds, until the parser finds the end.
+// elsewhere the parser of calls finds the opening. From there on the grammar applies, until the parser finds the end.
 
 // followCalls moves between the states of calls that the model begins by itself, and decides EitherOr where a call has
 // begun.
@@ -29,7 +29,7 @@ func (c *Constraint) followCalls(tok runtime.Token, h *Heard) {
 		case h.Busy && len(h.Opening) > 0:
 			c.beginCall(h.Opening)
 		}
-	case Unheld:
+	case Unconstrained:
 		if !inHeader && (c.headed || !h.InSection) {
 			c.leave(Free)
 		}
@@ -54,12 +54,12 @@ func (c *Constraint) readHeader(tok runtime.Token) {
 	}
 }
 
-// beginCall begins to hold a call after its opening. A call whose opening the grammar does not have is parsed, but not
-// held.
+// beginCall constrains a call from the end of its opening on. A call whose opening the grammar does not have is parsed,
+// but not constrained.
 func (c *Constraint) beginCall(opening []byte) {
 	m := grammar.NewMatcher(c.calls.grammar, c.calls.vocab)
 	if m.AcceptBytes(opening) != nil {
-		c.state = Unheld
+		c.state = Unconstrained
 		return
 	}
 	c.state, c.calls.m, c.decided, c.header = InCall, m, Stream, c.header[:0]
@@ -68,7 +68,7 @@ func (c *Constraint) beginCall(opening []byte) {
 	c.maskedNs.Store(0)
 }
 
-// leave ends the hold of a call.
+// leave ends the constraint of a call.
 func (c *Constraint) leave(to State) {
 	c.Close()
 	c.state, c.header = to, c.header[:0]

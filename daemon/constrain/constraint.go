@@ -17,8 +17,9 @@ import (
 	"github.com/uma-serve/uma-serve/sampler"
 )
 
-// State says which grammar holds an answer. A constraint of the whole answer begins in EitherOr, Bound or CallOnly; one
-// of the calls that the model begins by itself in Free or InHeader, and it moves between the states up to InCall.
+// State says which grammar constrains an answer. A constraint of the whole answer begins in EitherOr, Bound or
+// CallOnly; one of the calls that the model begins by itself in Free or InHeader, and it moves between the states up to
+// InCall.
 type State uint8
 
 const (
@@ -26,8 +27,8 @@ const (
 	Free State = iota
 	// InHeader: no grammar. The header of a message is read, which may show that the message is a call.
 	InHeader
-	// Unheld: no grammar. A call is read whose beginning the grammar does not have; it ends in Free.
-	Unheld
+	// Unconstrained: no grammar. A call is read whose beginning the grammar does not have; it ends in Free.
+	Unconstrained
 	// InCall: the grammar of calls, from the opening of a call to the end of the last one, which leads to Free.
 	InCall
 	// EitherOr: the text so far begins both a text of the format and a call; the first that is no longer possible
@@ -41,7 +42,7 @@ const (
 
 // String returns the state's name.
 func (s State) String() string {
-	return [...]string{"free", "in-header", "unheld", "in-call", "either-or", "bound", "call-only"}[s]
+	return [...]string{"free", "in-header", "unconstrained", "in-call", "either-or", "bound", "call-only"}[s]
 }
 
 // Constraint is the state of one answer. The decode loop owns it, and between Masks.Begin and Masks.End the mask
@@ -88,10 +89,10 @@ type side struct {
 
 // step describes a token between Accept and Follow.
 type step struct {
-	bound   bool // the token's row was restricted
-	held    bool // a grammar held the answer
-	forced  bool // the token came without a row
-	thought bool // the token belonged to a thought's text, which the grammar of a turn does not read
+	bound       bool // the token's row was restricted
+	constrained bool // a grammar constrained the answer
+	forced      bool // the token came without a row
+	thought     bool // the token belonged to a thought's text, which the grammar of a turn does not read
 }
 
 // Options hold the parts of a request that its constraint depends on, besides its grammars.
@@ -141,10 +142,10 @@ func New(m *Masks, g *Grammars, o Options) *Constraint {
 // State returns the state.
 func (c *Constraint) State() State { return c.state }
 
-// Holds reports whether a grammar holds the answer at this place. c may be nil.
-func (c *Constraint) Holds() bool { return c != nil && c.state > Unheld }
+// Applies reports whether a grammar constrains the answer at this place. c may be nil.
+func (c *Constraint) Applies() bool { return c != nil && c.state > Unconstrained }
 
-// Field returns the name of the request's field that holds the answer, for errors.
+// Field returns the name of the request's field that constrains the answer, for errors.
 func (c *Constraint) Field() string { first, _ := c.sides(); return first.field }
 
 // Err returns the reason for which no token may come, nil if there is none.
@@ -162,7 +163,7 @@ func (c *Constraint) Err() error {
 // be nil.
 func (c *Constraint) NothingLeft(after int) string {
 	what := "logit_bias, allowed_token_ids and bad_words"
-	if c.Holds() {
+	if c.Applies() {
 		if err := c.Err(); err != nil {
 			return fmt.Sprintf("%s: after %d tokens: %v", c.Field(), after, err)
 		}
@@ -172,22 +173,22 @@ func (c *Constraint) NothingLeft(after int) string {
 	return fmt.Sprintf("%s leave no token after %d of the answer", what, after)
 }
 
-// Why returns the entry of why; nil where Holds is false. c may be nil. It may be called while the mask worker runs.
-func (c *Constraint) Why() *reports.WhyForm {
-	if !c.Holds() {
+// Why returns the entry of why; nil where Applies is false. c may be nil. It may be called while the mask worker runs.
+func (c *Constraint) Why() *reports.WhyConstraint {
+	if !c.Applies() {
 		return nil
 	}
 	name := c.format.name
 	if c.state == InCall || c.state == CallOnly {
 		name = c.calls.name
 	}
-	return &reports.WhyForm{Form: name, CompileMs: wire.Ms(c.took), Masks: int(c.masked.Load()),
+	return &reports.WhyConstraint{Form: name, CompileMs: wire.Ms(c.took), Masks: int(c.masked.Load()),
 		MaskMs: wire.Ms(time.Duration(c.maskedNs.Load())), ForcedTokens: c.withoutRow}
 }
 
 // Close records the memory of the grammars. c may be nil.
 func (c *Constraint) Close() {
-	if !c.Holds() {
+	if !c.Applies() {
 		return
 	}
 	first, second := c.sides()
@@ -241,7 +242,7 @@ type Verdict struct {
 // a marker of the chat format in the wrong place causes.
 func (c *Constraint) Accept(tok runtime.Token, at Place, room int) (v Verdict, bad *wire.Error) {
 	first, _ := c.sides()
-	c.row = step{bound: c.row.bound, held: first != nil}
+	c.row = step{bound: c.row.bound, constrained: first != nil}
 	if len(c.forced) > 0 {
 		return c.acceptForced(tok, first)
 	}
@@ -254,7 +255,7 @@ func (c *Constraint) Accept(tok runtime.Token, at Place, room int) (v Verdict, b
 		c.start()
 		err := c.feed(func(m *grammar.Matcher) error { return m.Accept(tok) })
 		if err != nil && c.state == InCall && c.headed {
-			c.leave(Unheld) // a header that was cut short: its call is read without being held
+			c.leave(Unconstrained) // a header that was cut short: its call is read unconstrained
 			return v, nil
 		}
 		if err != nil {
@@ -309,7 +310,7 @@ func (c *Constraint) Follow(tok runtime.Token, h Heard) (say Calls, bad *wire.Er
 	if h.Ended {
 		return c.tell(), nil
 	}
-	if row.held && !row.forced && c.Holds() {
+	if row.constrained && !row.forced && c.Applies() {
 		switch {
 		case row.thought && h.At.Thought:
 		case row.thought:
@@ -343,10 +344,10 @@ func (c *Constraint) tell() (say Calls) {
 	return say
 }
 
-// sides returns the grammars that hold the answer: none, one, or two where both are still possible.
+// sides returns the grammars that constrain the answer: none, one, or two where both are still possible.
 func (c *Constraint) sides() (first, second *side) {
 	switch {
-	case !c.Holds():
+	case !c.Applies():
 		return nil, nil
 	case c.state == EitherOr && !c.format.over && !c.calls.over:
 		return &c.format, &c.calls

@@ -1,5 +1,5 @@
-// Package constrain holds answers to grammars: to a format that a request asks for (JSON, a schema, a regular
-// expression, choices, a grammar) and to the notation of tool calls. It knows no decode loop, no request and no
+// Package constrain makes answers obey grammars: a format that a request asks for (JSON, a schema, a regular
+// expression, choices, a grammar) and the notation of tool calls. It knows no decode loop, no request and no
 // connection; what it needs of them are arguments.
 //
 //	source.go      Sources: which grammars a request's answer needs, and which combinations are refused

@@ -13,7 +13,7 @@ import (
 // Mask returns the tokens that may come next, at the given place: nil for all. bound reports whether the grammar says
 // so. The mask is valid until the next call of any method.
 func (c *Constraint) Mask(at Place) (mask sampler.Mask, bound bool) {
-	if !c.Holds() {
+	if !c.Applies() {
 		return nil, false
 	}
 	c.settle() // the mask worker gave the beginning of the answer to the matchers
@@ -40,7 +40,7 @@ func (c *Constraint) Mask(at Place) (mask sampler.Mask, bound bool) {
 // Want has the mask of the next token computed during the next decode, unless it is known or its user's masks have cost
 // too much.
 func (c *Constraint) Want(at Place) {
-	if !c.Holds() {
+	if !c.Applies() {
 		return
 	}
 	openers := c.mayOpen(at)

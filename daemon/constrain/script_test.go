@@ -185,8 +185,8 @@ func newAnswer(t *testing.T, d *datadriven.TestData) (_ *answer, refused string)
 	if err != nil || marks == nil {
 		t.Fatalf("no markers: %v", err)
 	}
-	i := slices.IndexFunc(toolcall.Forms, func(f toolcall.Form) bool { return f.Name == form })
-	a := &answer{t: t, v: v, spec: toolcall.Forms[i].Resolve(v)}
+	i := slices.IndexFunc(toolcall.Syntaxes, func(f toolcall.Syntax) bool { return f.Name == form })
+	a := &answer{t: t, v: v, spec: toolcall.Syntaxes[i].Resolve(v)}
 	src, calls, bad := Sources(&w, tools, a.spec, marks.Headers())
 	if bad != nil {
 		return nil, bad.Message + "\n"
@@ -409,7 +409,7 @@ func (a *answer) state() string {
 	switch {
 	case a.c == nil:
 		return "no constraint\n"
-	case a.c.Holds():
+	case a.c.Applies():
 		return fmt.Sprintf("%v: %s\n", a.c.State(), a.c.Field())
 	}
 	return a.c.State().String() + "\n"

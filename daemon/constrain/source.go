@@ -48,27 +48,27 @@ func Sources(w *wire.Request, tools []toolcall.Tool, spec *toolcall.Spec, h *mer
 		return nil, nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf(text, a...)}
 	}
 	if format = formatSource(&w.Format, h); format != nil && w.Think.AnswerCue != "" {
-		return refuse("think.answer_cue cannot be combined with %s: the answer begins as its form says", format.Field)
+		return refuse("think.answer_cue cannot be combined with %s: the answer begins as its format says", format.Field)
 	}
 	if len(tools) == 0 || spec == nil {
 		return format, nil, nil
 	}
-	unheld := spec.Named() && h == nil // a call begins in a header
+	unconstrained := spec.Named() && h == nil // a call begins in a header
 	must := w.ToolChoice.Mode >= wire.ToolRequired
 	isJSON := w.Format.Kind == wire.FormatJSON || w.Format.Kind == wire.FormatSchema
-	if must && isJSON { // as OpenAI has it: the form is for the answer after the call's result
+	if must && isJSON { // as OpenAI has it: the format is for the answer after the call's result
 		format = nil
 	}
 	switch {
-	case must && unheld:
+	case must && unconstrained:
 		return refuse(`tool_choice: a call begins in the header of a message, and the model's vocabulary does not ` +
 			`have the markers around headers as tokens: a call cannot be forced; use "auto" or "none"`)
 	case must && format != nil:
-		return refuse("tool_choice asks for a call, and %s for an answer of another form; send one of them",
+		return refuse("tool_choice asks for a call, and %s for an answer of another format; send one of them",
 			format.Field)
 	case must && w.Think.AnswerCue != "":
 		return refuse("think.answer_cue cannot be combined with tool_choice: the answer begins as a call does")
-	case unheld, format != nil && !isJSON:
+	case unconstrained, format != nil && !isJSON:
 		return format, nil, nil // a regular expression or a grammar constrains tool calls too: it may describe them
 	}
 	choice := toolcall.Choice{Mode: toolcall.Mode(w.ToolChoice.Mode), Name: w.ToolChoice.Name}

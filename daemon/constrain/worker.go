@@ -67,7 +67,7 @@ func (m *Masks) End() {
 func (m *Masks) run() {
 	for range m.start {
 		for _, c := range m.wanted {
-			if c.Holds() && !c.ready {
+			if c.Applies() && !c.ready {
 				c.prepare()
 			}
 		}

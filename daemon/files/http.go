@@ -42,8 +42,8 @@ func (a *API) Routes() []api.Route {
 // Anthropic reports whether a client speaks Anthropic's API.
 func Anthropic(r *http.Request) bool { return r.Header.Get("Anthropic-Version") != "" }
 
-// form returns a file as the client's API has it.
-func form(r *http.Request, f *File) any {
+// objectOf returns a file as the client's API has it.
+func objectOf(r *http.Request, f *File) any {
 	if Anthropic(r) {
 		return map[string]any{"id": f.ID, "type": "file", "filename": f.Name, "mime_type": f.MIME,
 			"size_bytes": f.Bytes, "created_at": time.Unix(f.Created, 0).UTC().Format(time.RFC3339),
@@ -115,7 +115,7 @@ func (a *API) create(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, r, err)
 		return
 	}
-	answer(w, form(r, &f))
+	answer(w, objectOf(r, &f))
 }
 
 // maxFields bounds the fields before and behind the file.
@@ -179,7 +179,7 @@ func (a *API) list(w http.ResponseWriter, r *http.Request) {
 	}
 	data := []any{}
 	for i := range page {
-		data = append(data, form(r, &page[i]))
+		data = append(data, objectOf(r, &page[i]))
 	}
 	first, last := Ends(page, id)
 	out := map[string]any{"data": data, "has_more": more, "first_id": first, "last_id": last}
@@ -195,7 +195,7 @@ func (a *API) get(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, r, err)
 		return
 	}
-	answer(w, form(r, &f))
+	answer(w, objectOf(r, &f))
 }
 
 func (a *API) delete(w http.ResponseWriter, r *http.Request) {

@@ -11,10 +11,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/uma-serve/uma-serve/daemon"
+	"github.com/uma-serve/uma-serve/daemon/adapters"
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/api/changes"
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/link"
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
@@ -34,7 +35,7 @@ type adapterSet struct {
 	added   []string         // those of list that a request has loaded
 	bytes   map[string]int64 // of added, by name, in the model's demand
 	tickets uint64
-	waiting map[uint64]chan<- daemon.AdapterChanged // changes that the model's process carries out
+	waiting map[uint64]chan<- link.AdapterChanged // changes that the model's process carries out
 }
 
 // newAdapters returns the adapters of a configuration.
@@ -45,7 +46,7 @@ func newAdapters(c *config.Config) adapterSet {
 			list[i].File = path
 		}
 	}
-	return adapterSet{list: list, bytes: map[string]int64{}, waiting: map[uint64]chan<- daemon.AdapterChanged{}}
+	return adapterSet{list: list, bytes: map[string]int64{}, waiting: map[uint64]chan<- link.AdapterChanged{}}
 }
 
 // index returns the place of an adapter; -1: there is none of this name.
@@ -66,7 +67,7 @@ func (h adapterHost) Administers(r *http.Request) bool { return h.f.privileged(r
 
 // LoadAdapter has the process of the model load an adapter. A model that is not loaded is loaded for it.
 func (h adapterHost) LoadAdapter(ctx context.Context, q *wire.LoadAdapter) ([]reports.InfoAdapter, error) {
-	file, e := daemon.OpenAdapter(q)
+	file, e := adapters.OpenNamed(q)
 	if e != nil {
 		return nil, (*api.Error)(e)
 	}
@@ -83,7 +84,7 @@ func (h adapterHost) LoadAdapter(ctx context.Context, q *wire.LoadAdapter) ([]re
 	if _, e := f.Load(ctx, model); e != nil {
 		return nil, (*api.Error)(e)
 	}
-	list, e := f.changeAdapter(ctx, model, &daemon.AdapterChange{Load: *q}, file, size)
+	list, e := f.changeAdapter(ctx, model, &link.AdapterChange{Load: *q}, file, size)
 	if e != nil {
 		return nil, (*api.Error)(e)
 	}
@@ -102,7 +103,7 @@ func (h adapterHost) UnloadAdapter(ctx context.Context, model, name string) ([]r
 			}
 		})
 	}
-	c := &daemon.AdapterChange{Load: wire.LoadAdapter{Name: name}, Unload: true}
+	c := &link.AdapterChange{Load: wire.LoadAdapter{Name: name}, Unload: true}
 	list, e := f.changeAdapter(ctx, model, c, nil, 0)
 	if e != nil {
 		return nil, (*api.Error)(e)
@@ -112,9 +113,9 @@ func (h adapterHost) UnloadAdapter(ctx context.Context, model, name string) ([]r
 
 // changeAdapter has the process of a model carry out a change, and keeps it for the next processes. A model that is not
 // loaded only forgets an adapter. file is that of an adapter of size bytes.
-func (f *Front) changeAdapter(ctx context.Context, model string, c *daemon.AdapterChange, file *os.File,
+func (f *Front) changeAdapter(ctx context.Context, model string, c *link.AdapterChange, file *os.File,
 	size int64) (list []reports.InfoAdapter, e *wire.Error) {
-	done := make(chan daemon.AdapterChanged, 1)
+	done := make(chan link.AdapterChanged, 1)
 	asked := false
 	ask := func(m *served) *wire.Error {
 		i := m.lora.index(c.Load.Name)
@@ -123,7 +124,7 @@ func (f *Front) changeAdapter(ctx context.Context, model string, c *daemon.Adapt
 			return &wire.Error{Code: wire.ModelNotFound, Message: fmt.Sprintf("model %s has no adapter %.100q%s",
 				m.name, c.Load.Name, m.haveAdapters())}
 		case !c.Unload && i >= 0 && !c.Load.Replace:
-			return daemon.AdapterTaken(c.Load.Name)
+			return adapters.Taken(c.Load.Name)
 		case !c.Unload && !m.configured:
 			return &wire.Error{Code: wire.NotSupported, Message: fmt.Sprintf("model %s was found on this machine; "+
 				"adapters are for the default model and those with a table [models.NAME]", m.name)}
@@ -145,7 +146,7 @@ func (f *Front) changeAdapter(ctx context.Context, model string, c *daemon.Adapt
 		if file != nil {
 			fd = int(file.Fd())
 		}
-		if err := m.proc.link.Send(daemon.LinkAdapter, 0, fd, mustJSON(c)); err != nil {
+		if err := m.proc.link.Send(link.Adapter, 0, fd, mustJSON(c)); err != nil {
 			return &wire.Error{Code: wire.InternalFailure, Message: "ask the engine process: " + err.Error()}
 		}
 		m.lora.waiting[c.Ticket] = done
@@ -226,7 +227,7 @@ func (m *served) haveAdapters() string {
 
 // hearAdapter passes on the answer of a process to a change.
 func (m *served) hearAdapter(body []byte) {
-	var a daemon.AdapterChanged
+	var a link.AdapterChanged
 	if json.Unmarshal(body, &a) != nil {
 		return // no answer to anything that was asked
 	}
@@ -245,6 +246,6 @@ func (m *served) hearAdapter(body []byte) {
 func (m *served) abandonChanges() {
 	for ticket, done := range m.lora.waiting {
 		delete(m.lora.waiting, ticket)
-		done <- daemon.AdapterChanged{Code: wire.EngineCrashed, Error: "the engine process has ended"}
+		done <- link.AdapterChanged{Code: wire.EngineCrashed, Error: "the engine process has ended"}
 	}
 }

@@ -33,10 +33,10 @@ func (h handler) Admin(client ipc.Client, q *wire.Frame) {
 		return
 	}
 	done := c.Pend()
-	parts := f.ask(peer, &question)
+	replies := f.ask(peer, &question)
 	go func() {
 		defer done()
-		body, e := f.answer(&question, peer, parts())
+		body, e := f.answer(&question, peer, replies())
 		switch {
 		case e != nil:
 			e.ID = question.ID
@@ -51,7 +51,7 @@ func (h handler) Admin(client ipc.Client, q *wire.Frame) {
 
 // ask sends a question to every process that is ready. The function that it returns waits for the answers; it is called
 // beside the poller's goroutine. In order of the models, the default one first.
-func (f *Front) ask(peer ipc.Peer, q *wire.Frame) (parts func() []report.Part) {
+func (f *Front) ask(peer ipc.Peer, q *wire.Frame) (replies func() []report.Reply) {
 	var frame []byte
 	switch q.Kind {
 	case wire.KindWhy:
@@ -62,8 +62,8 @@ func (f *Front) ask(peer ipc.Peer, q *wire.Frame) (parts func() []report.Part) {
 		frame = frames.AppendAdmin(nil, q.Kind, "front")
 	}
 	list := f.reach(peer)
-	return func() []report.Part {
-		out := make([]report.Part, len(list))
+	return func() []report.Reply {
+		out := make([]report.Reply, len(list))
 		var wg sync.WaitGroup
 		for i, a := range list {
 			wg.Go(func() {
@@ -72,11 +72,11 @@ func (f *Front) ask(peer ipc.Peer, q *wire.Frame) (parts func() []report.Part) {
 					f.log.Warn("an engine process does not answer", "model", a.m.name, "question", q.Kind.String(),
 						"error", err)
 				}
-				out[i] = report.Part{Model: a.m.name, Body: body, Err: e}
+				out[i] = report.Reply{Model: a.m.name, Body: body, Err: e}
 			})
 		}
 		wg.Wait()
-		return slices.DeleteFunc(out, func(p report.Part) bool { return p.Body == nil && p.Err == nil })
+		return slices.DeleteFunc(out, func(p report.Reply) bool { return p.Body == nil && p.Err == nil })
 	}
 }
 
@@ -115,7 +115,7 @@ func (f *Front) inOrder() []*served {
 }
 
 // answer puts the engine processes' answers together.
-func (f *Front) answer(q *wire.Frame, peer ipc.Peer, parts []report.Part) ([]byte, *wire.Error) {
+func (f *Front) answer(q *wire.Frame, peer ipc.Peer, replies []report.Reply) ([]byte, *wire.Error) {
 	switch q.Kind {
 	case wire.KindInfo:
 		own := f.in.Info()
@@ -123,16 +123,16 @@ func (f *Front) answer(q *wire.Frame, peer ipc.Peer, parts []report.Part) ([]byt
 			own.Status = f.health().Status
 			own.Models = f.views()
 		})
-		return mustJSON(report.MergeInfo(own, parts)), nil
+		return mustJSON(report.MergeInfo(own, replies)), nil
 	case wire.KindMetrics:
-		return f.metrics(parts), nil
+		return f.metrics(replies), nil
 	case wire.KindWhy:
-		return mustJSON(report.MergeWhy(parts, f.waiting(q.Why, peer), q.Why.Last)), nil
+		return mustJSON(report.MergeWhy(replies, f.waiting(q.Why, peer), q.Why.Last)), nil
 	case wire.KindKV:
 		if q.KV.Op == wire.KVShow {
-			return documentOf(report.MergeKV(parts))
+			return documentOf(report.MergeKV(replies))
 		}
-		return documentOf(report.MergeKVDone(&q.KV, parts))
+		return documentOf(report.MergeKVDone(&q.KV, replies))
 	}
 	return nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("the question %q is not known", q.Kind)}
 }
@@ -194,7 +194,7 @@ func (f *Front) views() (out []reports.InfoServed) {
 // view returns the model's entry in info.
 func (m *served) view() reports.InfoServed {
 	s := reports.InfoServed{Name: m.name, Aliases: m.aliases, Default: m == m.f.def, Pinned: m.pinned,
-		State: m.state.String(), MemoryBytes: m.need() + m.host.held, HostTierBytes: m.host.held,
+		State: m.state.String(), MemoryBytes: m.need() + m.host.bytes, HostTierBytes: m.host.bytes,
 		Waiting: len(m.waiting), Loads: m.loads, Unloads: m.unloads, Crashes: m.crashed}
 	if m.down != nil {
 		s.Error = m.down.Message
@@ -207,12 +207,12 @@ func (m *served) view() reports.InfoServed {
 }
 
 // metrics returns the metrics of all processes (report.MergeMetrics) and the models.
-func (f *Front) metrics(parts []report.Part) []byte {
+func (f *Front) metrics(replies []report.Reply) []byte {
 	var own report.MetricsDocument
 	if err := json.Unmarshal(f.in.Metrics.AppendJSON(nil), &own); err != nil {
 		f.log.Warn("the front's own metrics cannot be read", "error", err)
 	}
-	doc := report.MergeMetrics(own, parts, f.in.Metrics.OfConnections(), f.in.Metrics.OfFront(), func(model string) {
+	doc := report.MergeMetrics(own, replies, f.in.Metrics.OfConnections(), f.in.Metrics.OfFront(), func(model string) {
 		f.log.Warn("the metrics of a process cannot be read", "model", model)
 	})
 	var served []reports.InfoServed
@@ -223,12 +223,12 @@ func (f *Front) metrics(parts []report.Part) []byte {
 
 // dumpMetrics writes the metrics of all models to the log as JSON.
 func (f *Front) dumpMetrics() {
-	parts := func() []report.Part { return nil }
+	replies := func() []report.Reply { return nil }
 	f.call(func() {
-		parts = f.ask(ipc.Peer{UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), PID: int32(os.Getpid())},
+		replies = f.ask(ipc.Peer{UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), PID: int32(os.Getpid())},
 			&wire.Frame{Kind: wire.KindMetrics})
 	})
-	report.DumpMetrics(f.metrics(parts()), f.log)
+	report.DumpMetrics(f.metrics(replies()), f.log)
 }
 
 // waiting returns the requests that wait for a model, as far as a why question is about them.

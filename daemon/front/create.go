@@ -180,7 +180,7 @@ func (f *Front) Models(ctx context.Context) (out []changes.Model) {
 	return out
 }
 
-// changeOf is a listing in the form of package changes.
+// changeOf returns a listing in the form of package changes.
 func changeOf(l *report.Listing) changes.Model {
 	m := &l.Facts.Model
 	c := changes.Model{Name: l.Name, Bytes: l.Facts.File.Bytes, Architecture: m.Architecture, Type: l.Facts.FileType(),

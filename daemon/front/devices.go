@@ -4,9 +4,9 @@ import (
 	"context"
 	"sync/atomic"
 
-	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/devices"
+	"github.com/uma-serve/uma-serve/daemon/link"
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
@@ -34,5 +34,5 @@ func (f *Front) lookAtDevices(ctx context.Context) runtime.Backends {
 
 // ownDevices asks a process of this program.
 func (f *Front) ownDevices(ctx context.Context) (runtime.Backends, error) {
-	return devices.Ask(ctx, devices.DriverEnvironment(), f.opts.Program, daemon.DevicesArg)
+	return devices.Ask(ctx, devices.DriverEnvironment(), f.opts.Program, link.DevicesArg)
 }

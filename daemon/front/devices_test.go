@@ -14,9 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/devices"
+	"github.com/uma-serve/uma-serve/daemon/link"
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
@@ -37,7 +37,7 @@ func reportDevices(how string) {
 	case "text":
 		fmt.Println("hello")
 	case "child": // it holds stdout open until the test opens the pipe
-		cmd := exec.Command(os.Args[0], daemon.DevicesArg)
+		cmd := exec.Command(os.Args[0], link.DevicesArg)
 		cmd.Env = append(os.Environ(), "FRONT_TEST_DEVICES=hold")
 		cmd.Stdout = os.Stdout
 		if err := cmd.Start(); err != nil {

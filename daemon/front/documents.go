@@ -79,7 +79,7 @@ func (f *Front) failed(w http.ResponseWriter, r *http.Request, err error) {
 	f.answerError(w, r, (*wire.Error)(e))
 }
 
-// pathOf is the URL of a request of the front to a model's process.
+// pathOf returns the URL of a request of the front to a model's process.
 func pathOf(path string) *url.URL {
 	u, err := url.ParseRequestURI(path)
 	if err != nil {

@@ -78,7 +78,7 @@ func (f *Front) Download(name, asked string, keep bool) (*download.Ticket, *wire
 	return t, nil
 }
 
-// Downloads are those that run and the last that have ended.
+// Downloads returns those that run and the last that have ended.
 func (f *Front) Downloads() []download.State { return f.downloads.List() }
 
 // cancelDownload cancels the download of a name, in whichever spelling it was asked for; false: none runs.

@@ -5,10 +5,11 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/uma-serve/uma-serve/daemon"
+	"github.com/uma-serve/uma-serve/daemon/account"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/entry"
 	httpd "github.com/uma-serve/uma-serve/daemon/http"
+	"github.com/uma-serve/uma-serve/daemon/link"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/metrics"
@@ -32,7 +33,7 @@ func (f *Front) openEntry() (err error) {
 		return err
 	}
 	f.loop, f.in.Web.Uploads = f.in.Loop, true
-	daemon.DeclareMetrics(f.in.Metrics) // a front without a loaded model has all series, too
+	account.Declare(f.in.Metrics) // a front without a loaded model has all series, too
 	f.in.Metrics.BindLoadProgress(func() float64 { return 0 })
 	f.in.Metrics.BindMemory(func() metrics.Memory {
 		m := entry.Memory()
@@ -42,14 +43,14 @@ func (f *Front) openEntry() (err error) {
 }
 
 // startOf returns the start message for an engine process with this configuration: options, sockets and API keys.
-func (f *Front) startOf(c *config.Config) (daemon.EngineStart, error) {
+func (f *Front) startOf(c *config.Config) (link.EngineStart, error) {
 	c.KVEvents = f.cfg.KVEvents // with the port that it got
 	options, sources, err := c.Encode()
 	if err != nil {
-		return daemon.EngineStart{}, err
+		return link.EngineStart{}, err
 	}
 	a := f.in.Addresses()
-	return daemon.EngineStart{Config: options, Sources: sources, Socket: a.Socket, Listen: a.Listen,
+	return link.EngineStart{Config: options, Sources: sources, Socket: a.Socket, Listen: a.Listen,
 		Listeners: a.Listeners, Keys: f.apiKeys(), Sandbox: c.Sandbox, Turns: f.turns != nil}, nil
 }
 

@@ -47,7 +47,6 @@ import (
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
 
-	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/documents"
 	"github.com/uma-serve/uma-serve/daemon/entry"
@@ -55,6 +54,8 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/front/modelnews"
 	"github.com/uma-serve/uma-serve/daemon/kept"
 	"github.com/uma-serve/uma-serve/daemon/kvevents"
+	"github.com/uma-serve/uma-serve/daemon/link"
+	"github.com/uma-serve/uma-serve/daemon/opening"
 	"github.com/uma-serve/uma-serve/daemon/scrapes"
 	"github.com/uma-serve/uma-serve/daemon/shm/lease"
 	"github.com/uma-serve/uma-serve/daemon/toolbox"
@@ -68,7 +69,7 @@ import (
 
 // Options are the parts that tests replace. The zero value has the defaults.
 type Options struct {
-	// Program and Args start an engine process; the default is this program with daemon.EngineArg.
+	// Program and Args start an engine process; the default is this program with link.EngineArg.
 	Program string
 	Args    []string
 	// BridgeArgs are the arguments with which Program is a bridge to an MCP server; default: toolbox.BridgeArg.
@@ -198,7 +199,7 @@ func New(ctx context.Context, cfg *config.Config, log *slog.Logger, o Options) (
 		if err != nil {
 			return nil, fmt.Errorf("find this program, to start engine processes: %w", err)
 		}
-		f.opts.Program, f.opts.Args, f.shown = path, []string{daemon.EngineArg}, path
+		f.opts.Program, f.opts.Args, f.shown = path, []string{link.EngineArg}, path
 		f.opts.Devices = f.ownDevices
 		if _, err := os.Stat(ownProgram); err == nil {
 			f.opts.Program = ownProgram
@@ -262,7 +263,7 @@ func (f *Front) Serve(ctx context.Context) error {
 	})
 	ticker := time.NewTicker(f.opts.Tick)
 	defer ticker.Stop()
-	stopDog := daemon.Watchdog(func(ping func()) { f.loop.Do(ping) }) // as long as the poller's goroutine answers
+	stopDog := opening.Watchdog(func(ping func()) { f.loop.Do(ping) }) // as long as the poller's goroutine answers
 	defer stopDog()
 	var failed error
 wait:
@@ -318,7 +319,7 @@ func (f *Front) shutDown() {
 		for _, m := range f.models {
 			if m.proc != nil {
 				m.proc.leaving = true
-				_ = m.proc.link.Send(daemon.LinkStop, 0, -1) // fails when it has ended already
+				_ = m.proc.link.Send(link.Stop, 0, -1) // fails when it has ended already
 			}
 			f.refuseWaiting(m, shuttingDown())
 		}
@@ -377,7 +378,7 @@ func (f *Front) tick() {
 		for _, m := range f.models {
 			if m.proc != nil {
 				// fails when it has ended: the next one gets them at its start
-				_ = m.proc.link.Send(daemon.LinkKeys, 0, -1, keys)
+				_ = m.proc.link.Send(link.Keys, 0, -1, keys)
 			}
 		}
 	}

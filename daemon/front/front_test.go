@@ -27,6 +27,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/config/configtest"
 	"github.com/uma-serve/uma-serve/daemon/documents"
+	"github.com/uma-serve/uma-serve/daemon/link"
 	"github.com/uma-serve/uma-serve/daemon/toolbox"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -37,7 +38,7 @@ import (
 
 // The test program is its own engine process, on the fake engine.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == daemon.EngineArg {
+	if len(os.Args) > 1 && os.Args[1] == link.EngineArg {
 		if err := daemon.RunEngine(context.Background(), engineLog(), openFake, func(*slog.Logger) {}); err != nil {
 			fmt.Fprintln(os.Stderr, "engine process:", err)
 			os.Exit(1)
@@ -61,7 +62,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	if len(os.Args) > 1 && os.Args[1] == daemon.DevicesArg {
+	if len(os.Args) > 1 && os.Args[1] == link.DevicesArg {
 		reportDevices(os.Getenv("FRONT_TEST_DEVICES"))
 	}
 	os.Exit(func() int {
@@ -200,7 +201,7 @@ func start(t *testing.T, o Options, names []string, edit func(*config.Config), a
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Program, o.Args = exe, []string{daemon.EngineArg}
+	o.Program, o.Args = exe, []string{link.EngineArg}
 	if os.Getenv("FRONT_TEST_LOG") == "" { // those that are killed write all of their goroutines
 		if o.Stderr, err = os.OpenFile(os.DevNull, os.O_WRONLY, 0); err != nil {
 			t.Fatal(err)

@@ -3,8 +3,8 @@ package front
 import (
 	"time"
 
-	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/hosttier"
+	"github.com/uma-serve/uma-serve/daemon/link"
 	"github.com/uma-serve/uma-serve/internal/host/hostmem"
 )
 
@@ -15,7 +15,7 @@ import (
 type hostTier struct {
 	cap     int64   // that its process was told, or is told when it is there
 	first   int64   // that its process was begun with
-	held    int64   // bytes
+	bytes   int64   // bytes
 	evicted uint64  // parts, by the table
 	more    bool    // it has evicted since the last look
 	weight  float64 // requests of late
@@ -34,7 +34,7 @@ func (f *Front) lookAtHosts(now time.Time) {
 		}
 		held, evicted := m.proc.table.HostTier()
 		// A table is untrusted.
-		h.held, h.more, h.evicted = min(held, f.limit), evicted != h.evicted, evicted
+		h.bytes, h.more, h.evicted = min(held, f.limit), evicted != h.evicted, evicted
 		begun := m.proc.table.Begun()
 		h.weight = hosttier.Decay(h.weight, passed, int(min(begun-h.counted, maxBegun))+m.proc.table.InFlight())
 		h.counted = begun
@@ -42,10 +42,10 @@ func (f *Front) lookAtHosts(now time.Time) {
 	f.divideHosts()
 }
 
-// held returns what the host tiers hold together, in bytes.
-func (f *Front) held() (n int64) {
+// hostBytes returns the size of all host tiers together.
+func (f *Front) hostBytes() (n int64) {
 	for _, m := range f.models {
-		n += m.host.held
+		n += m.host.bytes
 	}
 	return n
 }
@@ -61,9 +61,9 @@ func (f *Front) divideHosts() {
 	for _, m := range f.models {
 		if m.takesMemory() && m.demand.HostTier {
 			of = append(of, m)
-			uses = append(uses, hosttier.Use{Held: m.host.held, Evicting: m.host.more, Weight: m.host.weight,
+			uses = append(uses, hosttier.Use{Bytes: m.host.bytes, Evicting: m.host.more, Weight: m.host.weight,
 				Most: min(m.cfg.HostTiers(f.limit), f.hostMost)})
-			held, told = held+m.host.held, told+m.host.cap
+			held, told = held+m.host.bytes, told+m.host.cap
 		}
 	}
 	if len(of) == 0 {
@@ -88,5 +88,5 @@ func (f *Front) divideHosts() {
 // tellHostTier tells the process of m its cap.
 func (m *served) tellHostTier() {
 	// fails when it has ended
-	_ = m.proc.link.Send(daemon.LinkHostTier, 0, -1, daemon.HostTierMessage(m.host.cap))
+	_ = m.proc.link.Send(link.HostTier, 0, -1, link.HostTierMessage(m.host.cap))
 }

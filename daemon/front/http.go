@@ -27,7 +27,8 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
-// routes are the paths that the front answers itself (httpd.FrontServes), and everything that no engine process gets.
+// routes returns the paths that the front answers itself (httpd.FrontServes), and everything that no engine process
+// gets.
 func (f *Front) routes() http.Handler {
 	var routes []api.Route
 	handle := func(method, path string, h http.HandlerFunc) {
@@ -100,9 +101,9 @@ func (f *Front) serveHealth(w http.ResponseWriter, r *http.Request) {
 }
 
 // gather asks every engine process in the name of a request's client.
-func (f *Front) gather(ctx context.Context, q *wire.Frame) (peer ipc.Peer, parts []report.Part) {
+func (f *Front) gather(ctx context.Context, q *wire.Frame) (peer ipc.Peer, parts []report.Reply) {
 	peer, _ = ipc.PeerOf(ctx)
-	wait := func() []report.Part { return nil }
+	wait := func() []report.Reply { return nil }
 	f.call(func() { wait = f.ask(peer, q) })
 	return peer, wait()
 }
@@ -183,7 +184,7 @@ func (f *Front) serveOwner(w http.ResponseWriter, r *http.Request, has func(*htt
 	w.Write(a.body)
 }
 
-// insider is a client whose identity the front has made sure of: engine processes ask for no more.
+// insider returns a client whose identity the front has made sure of: engine processes ask for no more.
 func insider(p ipc.Peer) ipc.Peer { return ipc.Peer{UID: p.UID, GID: p.GID, PID: p.PID} }
 
 // httpAnswer is an engine process's answer to an HTTP request of the front.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/uma-serve/uma-serve/daemon"
+	"github.com/uma-serve/uma-serve/daemon/seat"
 	"github.com/uma-serve/uma-serve/daemon/shm/lease"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
@@ -59,7 +59,7 @@ func (f *Front) arbiter() *reports.HealthArbiter {
 	}
 	a := &reports.HealthArbiter{Status: "ok", Devices: []reports.DeviceUse{}}
 	for _, v := range f.leases.Views() {
-		a.Devices = append(a.Devices, reports.DeviceUse{Device: daemon.DeviceName(v.Device), Holder: v.Holder,
+		a.Devices = append(a.Devices, reports.DeviceUse{Device: seat.DeviceName(v.Device), Holder: v.Holder,
 			HeldMs: wire.Ms(v.Since), Waiting: v.Waiting})
 	}
 	var texts []string

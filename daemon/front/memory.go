@@ -6,9 +6,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/front/ledger"
+	"github.com/uma-serve/uma-serve/daemon/link"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -69,7 +69,7 @@ func (m *served) hearKeep(body []byte) {
 		return
 	}
 	m.keep = keep{}
-	if n != daemon.KeepDefault {
+	if n != link.KeepDefault {
 		m.keep = keep{set: true, during: time.Duration(max(n, -1))}
 	}
 	m.touch()
@@ -229,7 +229,7 @@ func (f *Front) makeRoom(m *served, best *config.Place) {
 const roomEvery = 20 * time.Millisecond
 
 // took replaces what was estimated of the model's memory by what its process says, within what it was given.
-func (m *served) took(st *daemon.EngineStatus) {
+func (m *served) took(st *link.EngineStatus) {
 	if n := st.Context; n > 0 && n <= m.place.Tokens {
 		if m.demand.Least < m.demand.Most { // it may have found less memory than the ledger has
 			m.place.Tokens = n

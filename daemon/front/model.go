@@ -11,10 +11,10 @@ import (
 	sd "github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sys/unix"
 
-	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/devices"
 	"github.com/uma-serve/uma-serve/daemon/front/engineproc"
+	"github.com/uma-serve/uma-serve/daemon/link"
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/daemon/scrapes"
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
@@ -52,7 +52,7 @@ type served struct {
 	since   time.Time
 	used    time.Time // of the newest request
 	begun   uint32    // the table's count of begun requests when used was set
-	status  daemon.EngineStatus
+	status  link.EngineStatus
 	proc    *process
 	waiting []*ipc.Conn // in the order in which they came
 	record
@@ -194,7 +194,7 @@ func (f *Front) want(m *served) {
 func (f *Front) start(m *served, place config.Place) {
 	m.state, m.since = starting, time.Now()
 	m.place, m.placed = place, m.demand.Placed(place.Layers())
-	m.status = daemon.EngineStatus{State: daemon.EngineLoading}
+	m.status = link.EngineStatus{State: link.EngineLoading}
 	m.host = hostTier{weight: m.host.weight}
 	f.divideHosts()
 	m.host.first = m.host.cap
@@ -288,7 +288,7 @@ func (f *Front) started(m *served, p *process, fd int, err error) {
 	}()
 	if f.draining {
 		p.leaving = true
-		_ = p.link.Send(daemon.LinkStop, 0, -1) // fails when it has ended already
+		_ = p.link.Send(link.Stop, 0, -1) // fails when it has ended already
 	}
 	f.release(m)
 }
@@ -318,7 +318,7 @@ func (f *Front) refuseWaiting(m *served, e *wire.Error) {
 // hear handles a message of an engine process.
 func (f *Front) hear(m *served, p *process, msg ipc.LinkMessage) {
 	if msg.FD >= 0 {
-		if msg.Kind == daemon.LinkSupervise && !p.supervised {
+		if msg.Kind == link.Supervise && !p.supervised {
 			p.supervised = true
 			go f.supervise(m, p, msg.FD)
 		} else {
@@ -330,15 +330,15 @@ func (f *Front) hear(m *served, p *process, msg ipc.LinkMessage) {
 		return
 	}
 	switch msg.Kind {
-	case daemon.LinkKeep:
+	case link.Keep:
 		m.hearKeep(msg.Body)
-	case daemon.LinkKVEvents:
+	case link.KVEvents:
 		f.hearEvents(m, p, msg.Body)
-	case daemon.LinkAdapter:
+	case link.Adapter:
 		m.hearAdapter(msg.Body)
-	case daemon.LinkMetrics:
+	case link.Metrics:
 		m.counted.Hear(msg.Body)
-	case daemon.LinkStatus:
+	case link.Status:
 		f.hearStatus(m, p, msg.Body)
 	}
 }
@@ -355,7 +355,7 @@ func (f *Front) supervise(m *served, p *process, fd int) {
 
 // hearStatus takes a LinkStatus.
 func (f *Front) hearStatus(m *served, p *process, body []byte) {
-	var st daemon.EngineStatus
+	var st link.EngineStatus
 	if err := json.Unmarshal(body, &st); err != nil {
 		f.log.Error("an engine process has sent what is no status: it is killed", "model", m.name, "error", err)
 		p.kill()
@@ -363,7 +363,7 @@ func (f *Front) hearStatus(m *served, p *process, body []byte) {
 	}
 	m.status = st
 	switch st.State {
-	case daemon.EngineReady:
+	case link.EngineReady:
 		m.entitle(st.Name)
 		m.took(&st)
 		if m.state == loading {
@@ -375,13 +375,13 @@ func (f *Front) hearStatus(m *served, p *process, body []byte) {
 				f.tellReady()
 			}
 		}
-	case daemon.EngineLoading:
+	case link.EngineLoading:
 		if m == f.def && !f.told && time.Since(f.toldAt) > tellEvery {
 			f.toldAt = time.Now()
 			sd.SdNotify(false, fmt.Sprintf("STATUS=loading %s, %.0f%%\nEXTEND_TIMEOUT_USEC=%d", m.name,
 				100*st.Progress, extendStart.Microseconds()))
 		}
-	case daemon.EngineFailed:
+	case link.EngineFailed:
 		p.leaving, m.state = true, unloading
 		m.failed(errors.New(st.Error))
 	}
@@ -442,5 +442,5 @@ func (f *Front) unload(m *served, why string) {
 	f.log.Info("unloading", "model", m.name, "why", why, "idle", time.Since(m.used).Round(time.Millisecond))
 	m.state = unloading
 	m.proc.leaving = true
-	_ = m.proc.link.Send(daemon.LinkUnload, 0, -1, []byte(why)) // fails when it has just ended, which linkDown says
+	_ = m.proc.link.Send(link.Unload, 0, -1, []byte(why)) // fails when it has just ended, which linkDown says
 }

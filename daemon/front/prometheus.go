@@ -64,7 +64,7 @@ func scrape(of *http.Request) *http.Request {
 	return r
 }
 
-// ownFamilies are the metrics about models.
+// ownFamilies returns the metrics about models.
 func (f *Front) ownFamilies() (out []*dto.MetricFamily) {
 	downloads := f.downloads.Counts()
 	f.call(func() {
@@ -74,7 +74,7 @@ func (f *Front) ownFamilies() (out []*dto.MetricFamily) {
 			case metrics.FrontMemoryLimit:
 				value(float64(f.limit))
 			case metrics.FrontMemoryUsed:
-				value(float64(f.used() + f.held()))
+				value(float64(f.used() + f.hostBytes()))
 			case metrics.FrontHostBudget:
 				value(float64(f.hostBudget))
 			case metrics.FrontDownloads:
@@ -128,7 +128,7 @@ func (f *Front) deviceMetric(name string, value func(v float64, labels ...string
 	}
 }
 
-// metric is the value of one of metrics.Front for a model.
+// metric returns the value of one of metrics.Front for a model.
 func (m *served) metric(name string) float64 {
 	s := m.view()
 	switch name {

@@ -21,7 +21,7 @@ const (
 	removeLook = 20 * time.Millisecond // between two looks at it
 )
 
-// quoted is a name in an error, cut.
+// quoted returns a name in an error, cut.
 func quoted(name string) string { return fmt.Sprintf("%.100q", name) }
 
 // Remove deletes a model of the models directory; a download of it is canceled, and what has arrived of it is deleted.

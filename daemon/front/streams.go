@@ -54,7 +54,7 @@ func (f *Front) loads() (any bool) {
 	return any
 }
 
-// ownerOf is the process that has a stream of the client, nil when none has.
+// ownerOf returns the process that has a stream of the client, nil when none has.
 func (f *Front) ownerOf(r *http.Request, id string) *process {
 	body := mustJSON(map[string][]string{"conversation_ids": {id}})
 	q := r.Clone(r.Context())
@@ -92,7 +92,7 @@ func (f *Front) stopWaiting(owner uint32, id string) {
 	for _, m := range f.models {
 		for _, c := range slices.Clone(m.waiting) {
 			if s := &c.Routing; s.Stream == id && s.Owner == owner {
-				c.ReplyLast(lastwords.Response(httpd.FormOf(s.Path), e))
+				c.ReplyLast(lastwords.Response(httpd.APIOf(s.Path), e))
 			}
 		}
 	}

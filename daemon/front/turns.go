@@ -32,7 +32,7 @@ func (f *Front) openTurns() {
 		}}
 }
 
-// bridge are the arguments of a bridge process.
+// bridge returns the arguments of a bridge process.
 func (o *Options) bridge() []string {
 	if o.BridgeArgs != nil {
 		return o.BridgeArgs

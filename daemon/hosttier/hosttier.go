@@ -19,7 +19,7 @@ import (
 
 // Use is the host tier of one model.
 type Use struct {
-	Held     int64   // bytes
+	Bytes    int64   // bytes
 	Evicting bool    // it has evicted since the last look: it would hold more
 	Most     int64   // bytes that its own configuration allows
 	Weight   float64 // requests of late, see Decay
@@ -52,7 +52,7 @@ func Divide(budget int64, uses []Use) []int64 {
 	caps, wants, most := make([]int64, len(uses)), make([]int64, len(uses)), make([]int64, len(uses))
 	for i, u := range uses {
 		most[i] = max(u.Most, 0)
-		if wants[i] = min(max(u.Held, 0), most[i]); u.Evicting {
+		if wants[i] = min(max(u.Bytes, 0), most[i]); u.Evicting {
 			wants[i] = most[i]
 		}
 	}

@@ -45,15 +45,16 @@ func TestDivide(t *testing.T) {
 		"alone":            {[]Use{{Most: all}}, []int64{1200}},
 		"without requests": {[]Use{{Most: all}, {Most: all}}, []int64{600, 600}},
 		"idle ones keep what they hold, the rest goes by use": {
-			[]Use{{Held: 400, Most: all}, {Held: 200, Most: all, Weight: 3}, {Most: all, Weight: 1}},
+			[]Use{{Bytes: 400, Most: all}, {Bytes: 200, Most: all, Weight: 3}, {Most: all, Weight: 1}},
 			[]int64{400 + 7, 200 + 444, 148}},
 		"a busy one takes what is free, and from idle ones": {
-			[]Use{{Held: 600, Most: all, Weight: 0.1}, {Held: 600, Evicting: true, Most: all, Weight: 1.1}},
+			[]Use{{Bytes: 600, Most: all, Weight: 0.1}, {Bytes: 600, Evicting: true, Most: all, Weight: 1.1}},
 			[]int64{100, 1100}},
 		"two busy ones share by use": {
-			[]Use{{Held: 900, Evicting: true, Most: all, Weight: 1}, {Held: 300, Evicting: true, Most: all, Weight: 2}},
+			[]Use{{Bytes: 900, Evicting: true, Most: all, Weight: 1},
+				{Bytes: 300, Evicting: true, Most: all, Weight: 2}},
 			[]int64{400, 800}},
-		"its own cap holds": {[]Use{{Held: 50, Evicting: true, Most: 100, Weight: 9}, {Held: 100, Most: all}},
+		"its own cap holds": {[]Use{{Bytes: 50, Evicting: true, Most: 100, Weight: 9}, {Bytes: 100, Most: all}},
 			[]int64{100, 1100}},
 		"without a tier": {[]Use{{Weight: 5}, {Most: all}}, []int64{0, 1200}},
 	} {
@@ -76,7 +77,7 @@ func TestDivideKeepsTheBudget(t *testing.T) {
 		uses := make([]Use, 1+r.IntN(12))
 		room := int64(0)
 		for i := range uses {
-			uses[i] = Use{Held: r.Int64N(2000) - 10, Evicting: r.IntN(2) == 0, Most: r.Int64N(3000) - 10,
+			uses[i] = Use{Bytes: r.Int64N(2000) - 10, Evicting: r.IntN(2) == 0, Most: r.Int64N(3000) - 10,
 				Weight: float64(r.IntN(5))}
 			room += max(uses[i].Most, 0)
 		}

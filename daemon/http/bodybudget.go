@@ -59,10 +59,10 @@ func (b *bodyBudget) release(owner uint32, n int) {
 
 // bodyReader reads a body within a budget.
 type bodyReader struct {
-	from   io.Reader
-	budget *bodyBudget
-	owner  uint32
-	held   int // bytes reserved
+	from     io.Reader
+	budget   *bodyBudget
+	owner    uint32
+	reserved int // bytes reserved
 }
 
 func (r *bodyReader) Read(p []byte) (int, error) {
@@ -71,10 +71,10 @@ func (r *bodyReader) Read(p []byte) (int, error) {
 		if !r.budget.reserve(r.owner, n) {
 			return 0, errBodyBudget
 		}
-		r.held += n
+		r.reserved += n
 	}
 	return n, err
 }
 
 // close releases the body's bytes.
-func (r *bodyReader) close() { r.budget.release(r.owner, r.held) }
+func (r *bodyReader) close() { r.budget.release(r.owner, r.reserved) }

@@ -47,7 +47,7 @@ func (s *Server) bounded(next http.Handler) http.Handler {
 		case r.URL.Path == LivePath:
 			ipc.Watched(ctx)
 		case ipc.FromFront(ctx):
-			w = &asking{w, ipc.Asked(ctx, formOf(r), r.ProtoAtLeast(1, 1), !NeedsModel(r.Method, r.URL.Path))}
+			w = &asking{w, ipc.Asked(ctx, apiOf(r), r.ProtoAtLeast(1, 1), !NeedsModel(r.Method, r.URL.Path))}
 		}
 		r = r.WithContext(withTraceparent(ctx, r.Header.Get("Traceparent")))
 		if s.uploads(r) {

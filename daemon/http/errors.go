@@ -13,8 +13,8 @@ import (
 )
 
 // fail answers with e as an API does.
-func fail(out *api.Writer, form connstate.API, e *wire.Error) {
-	switch form {
+func fail(out *api.Writer, of connstate.API, e *wire.Error) {
+	switch of {
 	case connstate.Anthropic:
 		anthropic.Fail(out, (*api.Error)(e))
 	case connstate.Gemini:
@@ -27,9 +27,9 @@ func fail(out *api.Writer, form connstate.API, e *wire.Error) {
 }
 
 // Rendered returns the HTTP response with which an API reports e.
-func Rendered(form connstate.API, e *wire.Error) (status int, header http.Header, body []byte) {
+func Rendered(of connstate.API, e *wire.Error) (status int, header http.Header, body []byte) {
 	w := &Kept{}
-	fail((&api.Server{}).NewWriter(w), form, e)
+	fail((&api.Server{}).NewWriter(w), of, e)
 	return w.Status, w.Header(), w.Body
 }
 

@@ -82,5 +82,5 @@ func (s *Server) apis(d Daemon) *api.Server {
 // Fail answers a request before its API's handler runs, with an error in the format of that API.
 func (s *Server) Fail(w http.ResponseWriter, r *http.Request, e *wire.Error) {
 	out := (&api.Server{StallTimeout: s.Config.StallTimeout}).NewWriter(w)
-	fail(out, formOf(r), e)
+	fail(out, apiOf(r), e)
 }

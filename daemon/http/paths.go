@@ -74,21 +74,21 @@ func ModelOf(u *url.URL, body []byte) (name string, found, ended bool) {
 	return name, found, ended
 }
 
-// formOf returns the form of errors of the API that a request belongs to: by its path, and where several APIs could
-// have that, by its headers.
-func formOf(r *http.Request) connstate.API {
-	form := FormOf(r.URL.Path)
+// apiOf returns the API that a request belongs to, whose errors its client expects: by its path, and where several APIs
+// could have that, by its headers.
+func apiOf(r *http.Request) connstate.API {
+	of := APIOf(r.URL.Path)
 	switch {
-	case form == connstate.OpenAI && anthropic.Speaks(r):
+	case of == connstate.OpenAI && anthropic.Speaks(r):
 		return connstate.Anthropic
-	case form == connstate.OpenAI && gemini.Speaks(r) && strings.HasPrefix(r.URL.Path, gemini.PathV1):
+	case of == connstate.OpenAI && gemini.Speaks(r) && strings.HasPrefix(r.URL.Path, gemini.PathV1):
 		return connstate.Gemini
 	}
-	return form
+	return of
 }
 
-// FormOf returns the form of errors of the API that a path belongs to.
-func FormOf(path string) connstate.API {
+// APIOf returns the API that a path belongs to.
+func APIOf(path string) connstate.API {
 	switch {
 	case strings.HasPrefix(path, "/v1/messages"):
 		return connstate.Anthropic

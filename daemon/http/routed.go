@@ -16,7 +16,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// Headers by which a router passes on what it knows of a request. A body's own fields go before the last two.
+// Headers by which a router passes on what it knows of a request; apply merges the last two with the body.
 const (
 	HeaderUser     = "X-Uma-User"     // whose request it is; of a router alone (--router-user)
 	HeaderPriority = "X-Uma-Priority" // interactive or background
@@ -57,7 +57,8 @@ func readRouted(h http.Header) (r routed, err error) {
 
 const maxDeadlineMs = 3_600_000
 
-// apply sets what the headers say, where the request's body has not said it.
+// apply merges the headers into the request: a deadline counts if neither the body nor --defaults have one, background
+// always.
 func (r routed) apply(q *wire.Request) {
 	if r.background {
 		q.Priority = wire.PriorityBackground

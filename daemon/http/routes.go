@@ -30,7 +30,7 @@ func (s *Server) Routes(d Daemon, views *live.Views) []api.Route {
 	return slices.Concat(s.serverRoutes(d, views), apiRoutes(s.apis(d)))
 }
 
-// apiRoutes are the paths of all APIs.
+// apiRoutes returns the paths of all APIs.
 func apiRoutes(apis *api.Server) []api.Route {
 	streams := resume.New(apis)
 	routes := slices.Concat(control.Routes(apis), openai.Routes(apis), anthropic.Routes(apis),
@@ -113,7 +113,7 @@ var resumable = map[string]bool{
 	"/completions": true, "/infill": true, "/v1/responses": true, "/responses": true, "/v1/messages": true,
 }
 
-// serverRoutes are the paths that belong to no API: health, info, metrics, live views and the page.
+// serverRoutes returns the paths that belong to no API: health, info, metrics, live views and the page.
 func (s *Server) serverRoutes(d Daemon, views *live.Views) []api.Route {
 	prometheus := s.Metrics.PrometheusHandler()
 	routes := s.PageRoutes()
@@ -139,7 +139,7 @@ func (s *Server) serverRoutes(d Daemon, views *live.Views) []api.Route {
 	}...)
 }
 
-// PageRoutes are the paths of the page.
+// PageRoutes returns the paths of the page.
 func (s *Server) PageRoutes() []api.Route {
 	routes := []api.Route{
 		{Method: http.MethodGet, Path: "/{$}", Handle: ollama.Greet(s.page())},
@@ -198,7 +198,7 @@ func refuseHTTP(w http.ResponseWriter, r *http.Request, status int, message stri
 	if status == http.StatusNotFound {
 		kind = "not_found_error"
 	}
-	switch formOf(r) {
+	switch apiOf(r) {
 	case connstate.Gemini:
 		answerJSON(w, status, mustJSON(gemini.Refusal(status, message)))
 		return

@@ -25,8 +25,8 @@ type Batch struct {
 // seqBytes returns the sequence number as its frame.
 func (b *Batch) seqBytes() []byte { return binary.BigEndian.AppendUint64(nil, b.Seq) }
 
-// held is a block of a model, in one tier or more.
-type held struct {
+// block is a block of a model, in one tier or more.
+type block struct {
 	ns     uint64
 	index  int
 	parent uint64
@@ -41,7 +41,7 @@ type Hub struct {
 	mu      sync.Mutex
 	seq     uint64 // of the next batch
 	begun   bool   // a batch was published
-	sources map[string]map[uint64]*held
+	sources map[string]map[uint64]*block
 	ring    []Batch // the newest batches, oldest first
 	bytes   int     // of their payloads
 	stats   Stats
@@ -61,7 +61,7 @@ type Stats struct {
 // NewHub makes a Hub. Its first sequence number is the time in microseconds, so that those of a daemon that has been
 // started again are larger: a subscriber sees the gap, and hears of everything that is held now.
 func NewHub(now func() time.Time) *Hub {
-	return &Hub{now: now, seq: uint64(now().UnixMicro()), sources: map[string]map[uint64]*held{},
+	return &Hub{now: now, seq: uint64(now().UnixMicro()), sources: map[string]map[uint64]*block{},
 		deliver: func(Batch) {}}
 }
 
@@ -85,7 +85,7 @@ func (h *Hub) Apply(source string, m *Message) {
 	}
 	blocks := h.sources[source]
 	if blocks == nil {
-		blocks = map[uint64]*held{}
+		blocks = map[uint64]*block{}
 		h.sources[source] = blocks
 	}
 	var out [][]byte
@@ -124,7 +124,7 @@ func (h *Hub) drop(source string) {
 }
 
 // removed notes that a tier has lost blocks, and appends the event for those that it had.
-func (h *Hub) removed(out [][]byte, blocks map[uint64]*held, tier Tier, hashes []uint64) [][]byte {
+func (h *Hub) removed(out [][]byte, blocks map[uint64]*block, tier Tier, hashes []uint64) [][]byte {
 	gone := make([]uint64, 0, len(hashes))
 	for _, hash := range hashes {
 		b := blocks[hash]
@@ -144,7 +144,7 @@ func (h *Hub) removed(out [][]byte, blocks map[uint64]*held, tier Tier, hashes [
 }
 
 // stored notes blocks, and appends the events for those that the tier did not have.
-func (h *Hub) stored(out [][]byte, blocks map[uint64]*held, e *Event) [][]byte {
+func (h *Hub) stored(out [][]byte, blocks map[uint64]*block, e *Event) [][]byte {
 	s := stored{tier: e.Tier, ns: e.NS}
 	parent := e.Parent
 	end := func() {
@@ -161,7 +161,7 @@ func (h *Hub) stored(out [][]byte, blocks map[uint64]*held, e *Event) [][]byte {
 				h.stats.Ignored += uint64(len(e.Hashes) - i)
 				break
 			}
-			b = &held{ns: e.NS, index: e.First + i, parent: parent}
+			b = &block{ns: e.NS, index: e.First + i, parent: parent}
 			copy(b.tokens[:], e.Tokens[i*BlockTokens:]) // a block that stays keeps no others of the event
 			blocks[hash] = b
 		}

@@ -65,14 +65,14 @@ type Tracker struct {
 	most   int // blocks that are followed
 	scan   uint64
 	chains map[uint64]*chain
-	held   map[uint64]int // sequences that hold a block, by its hash
+	refs   map[uint64]int // number of sequences with a block, by its hash
 	events []Event
 	gone   []uint64 // blocks that a sequence of this scan gave up
 }
 
 // NewTracker makes a Tracker that follows at most so many blocks: further ones are not reported.
 func NewTracker(tier Tier, most int) *Tracker {
-	return &Tracker{tier: tier, most: most, chains: map[uint64]*chain{}, held: map[uint64]int{}}
+	return &Tracker{tier: tier, most: most, chains: map[uint64]*chain{}, refs: map[uint64]int{}}
 }
 
 // Begin begins a scan.
@@ -109,11 +109,11 @@ func (t *Tracker) Sequence(slot, owner uint64, ns uint64, tokens []int32) {
 	first := -1 // of the run of blocks that are new to the tier
 	for i := same; i < n; i++ {
 		h := blockHash(c.last(), ns, tokens[i*BlockTokens:])
-		if t.held[h] == 0 && len(t.held) >= t.most {
+		if t.refs[h] == 0 && len(t.refs) >= t.most {
 			break
 		}
 		c.hashes = append(c.hashes, h)
-		if t.held[h]++; t.held[h] > 1 {
+		if t.refs[h]++; t.refs[h] > 1 {
 			t.stored(c, first, i, tokens)
 			first = -1
 		} else if first < 0 {
@@ -154,8 +154,8 @@ func (t *Tracker) End() []Event {
 	}
 	var removed []uint64
 	for _, h := range t.gone {
-		if t.held[h]--; t.held[h] == 0 {
-			delete(t.held, h)
+		if t.refs[h]--; t.refs[h] == 0 {
+			delete(t.refs, h)
 			removed = append(removed, h)
 		}
 	}
@@ -180,5 +180,5 @@ func (t *Tracker) Stored(slot uint64, ns uint64, tokens []int32) {
 // Forget makes the next scan report everything that the tier holds as stored.
 func (t *Tracker) Forget() {
 	clear(t.chains)
-	clear(t.held)
+	clear(t.refs)
 }

@@ -71,7 +71,7 @@ func appendCommand(dst []byte, name string, data []byte) []byte {
 	return appendFrame(dst, flagCommand, append(body, data...))
 }
 
-// ready is the READY command of a socket of some type.
+// ready returns the READY command of a socket of some type.
 func ready(socketType string) []byte {
 	data := append([]byte{byte(len("Socket-Type"))}, "Socket-Type"...)
 	data = binary.BigEndian.AppendUint32(data, uint32(len(socketType)))

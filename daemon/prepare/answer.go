@@ -36,9 +36,9 @@ type Shell struct {
 	Notes      []wire.Note     // changes to its conversation
 	Adapters   adapters.Choice
 
-	CallForm  *toolcall.Spec // syntax of tool calls in the answer; nil without tools
-	CallBegun string         // the end of the prompt that is the beginning of a call
-	Begin     meridian.Begin // the state at the end of the prompt: in a thought, in a header; zero for a raw prompt
+	CallSyntax *toolcall.Spec // syntax of tool calls in the answer; nil without tools
+	CallBegun  string         // the end of the prompt that is the beginning of a call
+	Begin      meridian.Begin // the state at the end of the prompt: in a thought, in a header; zero for a raw prompt
 
 	// Of a chat, for History.
 	messages []wire.Message
@@ -50,9 +50,9 @@ func NewPrepared(owner uint32) Prepared {
 	return Prepared{Request: core.Request{Spec: &core.Spec{Spec: sched.Spec{Owner: owner}}}}
 }
 
-// Held says how a grammar constrains an answer. The zero value is a free answer, also one whose tool calls alone are
-// constrained.
-type Held struct {
+// Constrained says how a grammar constrains an answer. The zero value is a free answer, also one whose tool calls alone
+// are constrained.
+type Constrained struct {
 	Bound     bool // a grammar constrains the answer from its first token on
 	Headed    bool // the grammar has the headers of messages
 	CallsOnly bool // the answer consists of tool calls
@@ -79,7 +79,7 @@ func (m *Model) Line(w *wire.Request) {
 
 // Answer prepares w: it fills out, which NewPrepared has made. The decode loop owns scratch, which all its chains
 // share. Answer renders and tokenizes, which takes milliseconds for a long prompt.
-func (m *Model) Answer(out *Prepared, w *wire.Request, held Held, scratch *sampler.Scratch) *wire.Error {
+func (m *Model) Answer(out *Prepared, w *wire.Request, by Constrained, scratch *sampler.Scratch) *wire.Error {
 	choice, err := m.Adapters.Choose(w)
 	if err != nil {
 		return badRequest(err)
@@ -98,13 +98,15 @@ func (m *Model) Answer(out *Prepared, w *wire.Request, held Held, scratch *sampl
 	if bad != nil {
 		return bad
 	}
-	m.setOptions(out, w, &params)
+	out.StopTokens = params.StopTokens
+	out.PromptRows = w.Stream && w.PromptLogprobs > 0
+	m.setTargets(out, w)
 	if bad := m.setImages(out, w, &p); bad != nil {
 		return bad
 	}
 	out.Notes = notesOf(w, p.changes)
 	m.readCalls(out, w, p.text)
-	if bad := m.setThinking(out, w, held); bad != nil {
+	if bad := m.setThinking(out, w, by); bad != nil {
 		return bad
 	}
 	if p.chat && !p.cut && !m.cfg.NoPrefixCache && !w.FillOnly {
@@ -116,7 +118,6 @@ func (m *Model) Answer(out *Prepared, w *wire.Request, held Held, scratch *sampl
 		stops = append(slices.Clip(stops), m.spelledEnd)
 	}
 	out.Text.Init(stops)
-	out.Lines = sampler.Lines{Indent: w.Indent, MaxTime: w.MaxTime}
 	out.Chain = sampler.New(params, m.Facts, scratch)
 	for _, t := range p.tokens {
 		if !runtime.IsImage(t) { // no sampled token repeats it
@@ -144,18 +145,8 @@ func (m *Model) setPrompt(out *Prepared, w *wire.Request, p *prompt) *wire.Error
 			"context_length_exceeded: the prompt of %d tokens (n_prompt) exceeds the available context size (n_ctx), "+
 				"%d tokens of which the answer needs at least one; %s", n, nCtx, advice)}
 	}
-	out.MaxTokens = max(nCtx-n, 1)
-	if m.cfg.ContextShift && m.Caps.CanShift && len(p.parts) == 0 { // images keep their places
-		out.MaxTokens = maxShifted
-	}
-	for _, limit := range []int{w.MaxTokens, m.cfg.MaxTokens} {
-		if limit > 0 {
-			out.MaxTokens = min(out.MaxTokens, limit)
-		}
-	}
-	if out.Fill = w.FillOnly; out.Fill {
-		out.MaxTokens = 1 // the scheduler computes the prompt's last row; the loop does not sample it
-	}
+	out.MaxTokens = m.maxTokens(w, max(nCtx-n, 1), len(p.segments) > 0)
+	out.Fill = w.FillOnly
 	out.Prompt, out.Continued, out.Begin = n, p.continued, p.begin
 	out.Tokens = append(make([]runtime.Token, 0, min(n+out.MaxTokens, nCtx)), p.tokens...)
 	if m.Caps.Seals {
@@ -179,9 +170,6 @@ func (m *Model) messageEnds(tokens []runtime.Token) (ends []int) {
 	return ends
 }
 
-// maxShifted is the maximum length of an answer whose context shifts, in tokens: it ends a model that repeats itself.
-const maxShifted = 1 << 20
-
 // samplingParams returns w's sampling parameters with a seed, and with its texts (bad words, biases, breakers) as
 // tokens.
 func (m *Model) samplingParams(owner uint32, w *wire.Request) (sampler.Params, *wire.Error) {
@@ -198,26 +186,6 @@ func (m *Model) samplingParams(owner uint32, w *wire.Request) (sampler.Params, *
 	return params, nil
 }
 
-// setOptions sets how the answer is scheduled and where it ends.
-func (m *Model) setOptions(out *Prepared, w *wire.Request, params *sampler.Params) {
-	out.StopTokens = params.StopTokens
-	out.PromptRows = w.Stream && w.PromptLogprobs > 0
-	out.Targets = w.Targets
-	out.Class = Class(w)
-	out.Speculate = m.cfg.SpeculationLimit()
-	if w.SpeculateSet {
-		out.Speculate = min(out.Speculate, w.Speculate)
-	}
-}
-
-// Class returns the scheduling class of w.
-func Class(w *wire.Request) sched.Class {
-	if w.Priority == wire.PriorityBackground {
-		return sched.Background
-	}
-	return sched.Interactive
-}
-
 // notesOf returns the changes to w's conversation: by its API, and for the chat template.
 func notesOf(w *wire.Request, changes []template.Change) []wire.Note {
 	notes := slices.Clone(w.Notes)
@@ -225,20 +193,6 @@ func notesOf(w *wire.Request, changes []template.Change) []wire.Note {
 		notes = append(notes, wire.Note{Reason: c.Reason, Text: c.Text, Times: c.Times})
 	}
 	return notes
-}
-
-// setThinking creates the control of the thinking.
-func (m *Model) setThinking(out *Prepared, w *wire.Request, held Held) *wire.Error {
-	opt := m.thinkOptions(w, out.MaxTokens, out.Continued)
-	opt.Calls, opt.Bound = out.Calls != nil, held.Bound
-	opt.CallsInThought = out.Thinks != nil
-	opt.Headed, opt.CallsOnly = held.Headed, held.CallsOnly
-	var err error
-	if out.Phases, err = meridian.NewControl(m.think, m.Tags, opt, out.Begin); err != nil {
-		return &wire.Error{Code: wire.BadRequest, Message: err.Error()}
-	}
-	out.Control = out.Phases
-	return nil
 }
 
 // setChat keeps what renders the prefix of the next turn, and marks the system prompt.

@@ -40,7 +40,7 @@ func TestAnswerLimits(t *testing.T) {
 		}
 		spec := NewPrepared(0)
 		w := wire.Request{PromptTokens: prompt(c.prompt), MaxTokens: c.max, FillOnly: c.fill}
-		bad := m.Answer(&spec, &w, Held{}, &sampler.Scratch{})
+		bad := m.Answer(&spec, &w, Constrained{}, &sampler.Scratch{})
 		if bad != nil {
 			if bad.Code != c.refused || bad.NPrompt != c.prompt || bad.NCtx != ctx {
 				t.Errorf("%s: %+v", c.what, bad)
@@ -59,7 +59,7 @@ func TestAnswerOfAChat(t *testing.T) {
 	m := modelOf(t, fake.Config{})
 	w := wire.Request{Messages: []wire.Message{{Role: "user", Content: "question"}}, Priority: wire.PriorityBackground}
 	spec := NewPrepared(7)
-	if bad := m.Answer(&spec, &w, Held{}, &sampler.Scratch{}); bad != nil {
+	if bad := m.Answer(&spec, &w, Constrained{}, &sampler.Scratch{}); bad != nil {
 		t.Fatal(bad)
 	}
 	if !spec.Chat || spec.Continued || spec.Owner != 7 || spec.Class != sched.Background || spec.Control == nil ||
@@ -75,7 +75,7 @@ func TestAnswerOfAChat(t *testing.T) {
 		t.Errorf("the next turn begins with %d tokens, %v; its prompt has %d", len(history), bad, len(tokens))
 	}
 	m.cfg = &config.Config{NoPrefixCache: true}
-	if spec = NewPrepared(0); m.Answer(&spec, &w, Held{}, &sampler.Scratch{}) != nil || spec.Chat {
+	if spec = NewPrepared(0); m.Answer(&spec, &w, Constrained{}, &sampler.Scratch{}) != nil || spec.Chat {
 		t.Error("a chat is kept without a cache")
 	}
 }
@@ -88,7 +88,7 @@ func TestSealsOfAChat(t *testing.T) {
 	for _, states := range []bool{false, true} {
 		m := modelOf(t, fake.Config{NoRanges: states})
 		spec := NewPrepared(0)
-		if bad := m.Answer(&spec, &w, Held{}, &sampler.Scratch{}); bad != nil {
+		if bad := m.Answer(&spec, &w, Constrained{}, &sampler.Scratch{}); bad != nil {
 			t.Fatal(bad)
 		}
 		if !states {

@@ -56,7 +56,7 @@ func (m *Model) Log(log *slog.Logger) {
 		attrs = append(attrs, "think_past", strings.Join(names, " "))
 	}
 	calls := m.template.Tools()
-	attrs = append(attrs, "tool_calls", calls.Form.Name+" ("+calls.Found+")")
+	attrs = append(attrs, "tool_calls", calls.Syntax.Name+" ("+calls.Found+")")
 	log.Info("chat", attrs...)
 	if calls.Found == "unread" {
 		log.Warn("the template renders tool calls in a form that is not known: the model's calls may stay text")

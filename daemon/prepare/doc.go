@@ -4,11 +4,13 @@
 //
 // # Where things are
 //
-//	answer.go         Model.Answer: the limit of an answer's length, context overflow, the seed; Prepared
+//	answer.go         Model.Answer: context overflow, the seed; Prepared
+//	targets.go        where targets (TTFT, ITL, TTOT), class, maximum length and thinking budget come from: field,
+//	                  defaults, option, and what obeys them
 //	prompt.go         how messages become a prompt: rendering, a continued message, tokenizing; the history of a chat
 //	model.go          Model: the loaded model, and what its chat template can do; describe.go tells of it
 //	markers.go        a user's text never contains control tokens
-//	think_options.go  the template's thinking switch; a request's thinking options over the server's
+//	thinking.go       what the chat template hears of thinking
 //	tools.go          tools in terms of the model's template
 //	sampling.go       how bad words, text biases and DRY's breakers become tokens
 //	infill.go         fill-in-the-middle prompts (suffix, /infill)

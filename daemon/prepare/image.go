@@ -59,7 +59,7 @@ func (m *Model) LookAt(w *wire.Request) bool {
 type Turn struct {
 	Take func() bool // waits for one; false: they are not needed any more
 	Give func()      // ends one
-	GoOn func() bool // is asked between two parts of a picture or a sound
+	GoOn func() bool // is asked between two segments of a picture or a sound
 }
 
 // View decodes and encodes the images and sounds of owner's request w, in order. It takes seconds for those that were
@@ -146,7 +146,7 @@ func (m *markers) cutImage(text string) (before string, number int, after string
 
 // tokenizeViews is tokenize for a rendered conversation with images.
 func (m *Model) tokenizeViews(owner uint32, text string, views []*runtime.View) (
-	tokens []runtime.Token, parts []runtime.ViewPart, err error) {
+	tokens []runtime.Token, segments []runtime.ViewSegment, err error) {
 	first := true
 	for {
 		before, k, after, found := m.markers.cutImage(text)
@@ -154,11 +154,11 @@ func (m *Model) tokenizeViews(owner uint32, text string, views []*runtime.View) 
 			return nil, nil, fmt.Errorf("image %d of %d: the chat template repeats images", k+1, len(views))
 		}
 		if tokens, err = m.tokenizeMore(tokens, owner, before, first && !m.hasBOS(before)); err != nil || !found {
-			return tokens, parts, err
+			return tokens, segments, err
 		}
-		for _, p := range views[k].Parts {
+		for _, p := range views[k].Segments {
 			p.At += len(tokens)
-			parts = append(parts, p)
+			segments = append(segments, p)
 		}
 		tokens = append(tokens, views[k].Tokens...)
 		text, first = after, false
@@ -184,17 +184,17 @@ func (m *markers) showImages(text string) string {
 
 // setImages passes the images of the prompt on to the core.
 func (m *Model) setImages(out *Prepared, w *wire.Request, p *prompt) *wire.Error {
-	if len(p.parts) == 0 {
+	if len(p.segments) == 0 {
 		return nil
 	}
 	if out.PromptRows {
 		return &wire.Error{Code: wire.BadRequest, Message: "prompt_logprobs: the prompt has images or sounds, whose " +
 			"rows have no tokens: leave out prompt_logprobs"}
 	}
-	out.Parts = p.parts
-	for _, part := range p.parts {
-		if part.Together {
-			out.Blocks = append(out.Blocks, part.At, part.At+part.N)
+	out.Segments = p.segments
+	for _, segment := range p.segments {
+		if segment.Together {
+			out.Blocks = append(out.Blocks, segment.At, segment.At+segment.N)
 		}
 	}
 	return nil

@@ -22,10 +22,10 @@ import (
 type prompt struct {
 	text      string // rendered; "" if the request has token ids
 	tokens    []runtime.Token
-	views     []*runtime.View    // of the images
-	parts     []runtime.ViewPart // of the images, at their places in tokens
-	chat      bool               // text was rendered from messages
-	continued bool               // text ends within the last message
+	views     []*runtime.View       // of the images
+	segments  []runtime.ViewSegment // of the images, at their places in tokens
+	chat      bool                  // text was rendered from messages
+	continued bool                  // text ends within the last message
 	render    renderInput
 	changes   []template.Change // of the conversation
 	cut       bool              // tokens are the end of the prompt (truncate_prompt_tokens)
@@ -41,7 +41,7 @@ func (m *Model) readPrompt(owner uint32, w *wire.Request, views []*runtime.View)
 		if bad := m.renderChat(&p, w); bad != nil {
 			return p, bad
 		}
-		p.tokens, p.parts, err = m.tokenizeViews(owner, m.markers.restore(p.text), views)
+		p.tokens, p.segments, err = m.tokenizeViews(owner, m.markers.restore(p.text), views)
 	case w.PromptTokens != nil:
 		p.tokens = w.PromptTokens
 		err = m.known(p.tokens)
@@ -77,7 +77,7 @@ func (m *Model) truncate(p *prompt, w *wire.Request) *wire.Error {
 	switch {
 	case keep == 0 || cut <= 0:
 		return nil
-	case len(p.parts) > 0: // the cut could lie within one
+	case len(p.segments) > 0: // the cut could lie within one
 		return &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("truncate_prompt_tokens: the prompt has %d "+
 			"tokens with images or sounds, and such prompts are not cut: leave out the field, or older messages",
 			len(p.tokens))}

@@ -30,7 +30,7 @@ func (e *Embedder) readRanking(eng runtime.Engine) {
 	}
 }
 
-// pair is the tokens of a query and a document. In a template they are plain text whatever markers they hold.
+// pair returns the tokens of a query and a document. In a template they are plain text whatever markers they hold.
 func (m *Model) pair(query, document string) (tokens []runtime.Token, err error) {
 	r := m.Embedder.rank
 	if r.Template == "" {
@@ -87,7 +87,7 @@ func (m *Model) readPairs(w *wire.Embed, between func() (goOn bool)) (pairs []In
 	return pairs, nil
 }
 
-// cutPair is the pair with the longest beginning of the document that fits; nil where none does.
+// cutPair returns the pair with the longest beginning of the document that fits; nil where none does.
 func (m *Model) cutPair(query, document string) (tokens []runtime.Token) {
 	most := min(len(document), m.Embedder.longest*maxTokenBytes)
 	sort.Search(most+1, func(n int) bool {

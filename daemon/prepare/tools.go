@@ -53,7 +53,7 @@ func resolveCalls(t *template.Template, v toolcall.Vocabulary) *toolcall.Spec {
 		return nil
 	}
 	t.AskVocabulary(func(text string) bool { return v.Find(text) >= 0 })
-	return t.Tools().Form.Resolve(v)
+	return t.Tools().Syntax.Resolve(v)
 }
 
 // readCalls sets up the parser of tool calls for an answer. prompt is its rendered conversation.
@@ -62,7 +62,7 @@ func (m *Model) readCalls(out *Prepared, w *wire.Request, prompt string) {
 	if m.Calls == nil || len(tools) == 0 && !m.Calls.Speaks(prompt) {
 		return
 	}
-	out.CallForm, out.CallBegun = m.Calls, m.Calls.Begun(prompt)
+	out.CallSyntax, out.CallBegun = m.Calls, m.Calls.Begun(prompt)
 	list := toolcall.NewTools(tools)
 	out.Calls = toolcall.NewParser(m.Calls, list, toolcall.Options{Begun: out.CallBegun,
 		Whole: len(tools) > 0 && w.Format.Kind == wire.FormatNone})

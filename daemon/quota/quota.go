@@ -93,7 +93,7 @@ func (l *Limits) String() string {
 	return strings.Join(parts, ",")
 }
 
-// Type is the placeholder of --help.
+// Type returns the placeholder of --help.
 func (l *Limits) Type() string { return "NAME=N,…" }
 
 // Tokens counts the tokens of each user against a number per minute. A user that was idle for a minute may spend a

@@ -90,7 +90,7 @@ func (r *Request) decisions(log []sched.Decision, epoch time.Time) []reports.Dec
 func (w *Compiled) decision(arrived time.Time) reports.Decision {
 	at := wire.Ms(w.At.Sub(arrived))
 	return reports.Decision{AtMs: at, LastMs: at, Times: 1, Reason: "compiled",
-		Text: fmt.Sprintf("It waited %v for the compilation of the form of its answer.",
+		Text: fmt.Sprintf("It waited %v for the compilation of the grammar of its answer.",
 			w.Took.Round(time.Millisecond))}
 }
 

@@ -14,17 +14,17 @@ import (
 // The answers of several models' engine processes become one. They come in the order of the models, that of the default
 // one first.
 
-// Part is an engine process's answer to a question: a document, or an error.
-type Part struct {
+// Reply is an engine process's answer to a question: a document, or an error.
+type Reply struct {
 	Model string
 	Body  json.RawMessage
 	Err   *wire.Error
 }
 
-// read returns the documents of a type among the parts, nil in the place of others, and the first error.
-func read[T any](parts []Part) (docs []*T, failed *wire.Error) {
-	docs = make([]*T, len(parts))
-	for i, p := range parts {
+// read returns the documents of a type among the replies, nil in the place of others, and the first error.
+func read[T any](replies []Reply) (docs []*T, failed *wire.Error) {
+	docs = make([]*T, len(replies))
+	for i, p := range replies {
 		of := new(T)
 		if p.Err != nil || json.Unmarshal(p.Body, of) != nil {
 			failed = cmp.Or(failed, p.Err)
@@ -37,15 +37,15 @@ func read[T any](parts []Part) (docs []*T, failed *wire.Error) {
 
 // MergeInfo returns the first process's report with what the front says of itself in own: its process, status and
 // models, each of which gets its process's report.
-func MergeInfo(own reports.Info, parts []Part) reports.Info {
+func MergeInfo(own reports.Info, replies []Reply) reports.Info {
 	in := own
-	docs, _ := read[reports.Info](parts)
+	docs, _ := read[reports.Info](replies)
 	byModel := map[string]*reports.Info{}
 	for i, of := range docs {
 		if of == nil {
 			continue
 		}
-		byModel[parts[i].Model] = of
+		byModel[replies[i].Model] = of
 		if i == 0 {
 			in = *of
 			in.PID, in.Socket, in.Listeners, in.UptimeMs = own.PID, own.Socket, own.Listeners, own.UptimeMs
@@ -66,12 +66,12 @@ type MetricsDocument map[string]json.RawMessage
 // MergeMetrics returns the first process's document with those members of own that are of connections, the documents
 // of all processes by model, and those members of own that are the front's. unread hears of a process's document that
 // is none.
-func MergeMetrics(own MetricsDocument, parts []Part, ofConnections, ofFront []string,
+func MergeMetrics(own MetricsDocument, replies []Reply, ofConnections, ofFront []string,
 	unread func(model string)) MetricsDocument {
 	doc := own
 	models, front := map[string]json.RawMessage{}, MetricsDocument{}
-	docs, _ := read[MetricsDocument](parts)
-	for i, p := range parts {
+	docs, _ := read[MetricsDocument](replies)
+	for i, p := range replies {
 		if p.Err != nil {
 			continue
 		}
@@ -105,13 +105,13 @@ func document(v any) json.RawMessage {
 
 // MergeWhy returns the newest of the requests of all processes, and of those that wait for a model: last, or as many
 // as one question gets where last is 0.
-func MergeWhy(parts []Part, waiting []reports.WhyRequest, last int) reports.WhyReport {
+func MergeWhy(replies []Reply, waiting []reports.WhyRequest, last int) reports.WhyReport {
 	list := []reports.WhyRequest{}
-	docs, _ := read[reports.WhyReport](parts)
+	docs, _ := read[reports.WhyReport](replies)
 	for i, of := range docs {
 		if of != nil {
 			for j := range of.Requests {
-				of.Requests[j].Model = parts[i].Model
+				of.Requests[j].Model = replies[i].Model
 			}
 			list = append(list, of.Requests...)
 		}
@@ -122,8 +122,8 @@ func MergeWhy(parts []Part, waiting []reports.WhyRequest, last int) reports.WhyR
 }
 
 // MergeKV returns the first process's report with those of all processes by model.
-func MergeKV(parts []Part) (top reports.KVReport, failed *wire.Error) {
-	docs, failed := read[reports.KVReport](parts)
+func MergeKV(replies []Reply) (top reports.KVReport, failed *wire.Error) {
+	docs, failed := read[reports.KVReport](replies)
 	all := map[string]*reports.KVReport{}
 	for i, of := range docs {
 		if of == nil {
@@ -132,7 +132,7 @@ func MergeKV(parts []Part) (top reports.KVReport, failed *wire.Error) {
 		if len(all) == 0 {
 			top = *of
 		}
-		all[parts[i].Model] = of
+		all[replies[i].Model] = of
 	}
 	if len(all) == 0 {
 		return top, cmp.Or(failed, noneLoaded())
@@ -143,9 +143,9 @@ func MergeKV(parts []Part) (top reports.KVReport, failed *wire.Error) {
 
 // MergeKVDone returns the sum of an operation's results over all processes; an error when none of them has such an
 // entry.
-func MergeKVDone(q *wire.KVQuestion, parts []Part) (sum reports.KVDone, failed *wire.Error) {
+func MergeKVDone(q *wire.KVQuestion, replies []Reply) (sum reports.KVDone, failed *wire.Error) {
 	sum = reports.KVDone{Op: q.Op.String(), Target: q.Target}
-	docs, failed := read[reports.KVDone](parts)
+	docs, failed := read[reports.KVDone](replies)
 	did := 0
 	for i, of := range docs {
 		if of == nil {
@@ -156,7 +156,7 @@ func MergeKVDone(q *wire.KVQuestion, parts []Part) (sum reports.KVDone, failed *
 		if sum.Text != "" {
 			sum.Text += " "
 		}
-		sum.Text += parts[i].Model + ": " + of.Text
+		sum.Text += replies[i].Model + ": " + of.Text
 	}
 	if did == 0 {
 		return sum, cmp.Or(failed, noneLoaded())

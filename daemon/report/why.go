@@ -26,14 +26,14 @@ type Request struct {
 	State  string // queued, prefill, think, output, parked, done
 	Ended  string // reason of its end; "" while it lives
 
-	Arrived time.Time
-	Took    time.Duration // from its arrival to its end; 0 while it lives
-	TTFT    time.Duration // 0 before the first token
-	Usage   reports.WhyUsage
-	Form    *reports.WhyForm   // nil: its answer is not constrained
-	Guesses *reports.WhyDrafts // nil: none are made for it
-	Signals meridian.Signals
-	Force   meridian.Force // Reason is NoReason if its thinking was not ended early
+	Arrived    time.Time
+	Took       time.Duration // from its arrival to its end; 0 while it lives
+	TTFT       time.Duration // 0 before the first token
+	Usage      reports.WhyUsage
+	Constraint *reports.WhyConstraint // nil: its answer is not constrained
+	Guesses    *reports.WhyDrafts     // nil: none are made for it
+	Signals    meridian.Signals
+	Force      meridian.Force // Reason is NoReason if its thinking was not ended early
 
 	// Decisions beside the scheduler's.
 	Compiled  Compiled
@@ -88,7 +88,7 @@ func (w *Why) Add(r *Request, decisions []sched.Decision) {
 	out := reports.WhyRequest{
 		Request: r.WireID, Number: uint64(r.ID), UID: r.Owner, Class: r.Class.String(), State: r.State,
 		Ended: r.Ended, AgeMs: wire.Ms(w.now.Sub(r.Arrived)), TookMs: wire.Ms(r.Took), TTFTMs: wire.Ms(r.TTFT),
-		Usage: r.Usage, Form: r.Form, Signals: signals(&r.Signals, r.Usage.ThinkTokens), Drafts: r.Guesses,
+		Usage: r.Usage, Form: r.Constraint, Signals: signals(&r.Signals, r.Usage.ThinkTokens), Drafts: r.Guesses,
 		Decisions: r.decisions(decisions, w.epoch),
 	}
 	w.list = append(w.list, out)
@@ -149,7 +149,7 @@ func Guesses(most int, newest sched.Guessing, arrived sched.Instant, counts core
 	return w
 }
 
-// Waiting is the entry of a request that waits since some time for something before the decode loop has it.
+// Waiting returns the entry of a request that waits since some time for something before the decode loop has it.
 func Waiting(state, text string, arrived, since, now time.Time) reports.WhyRequest {
 	return reports.WhyRequest{State: state, AgeMs: wire.Ms(now.Sub(arrived)),
 		Decisions: []reports.Decision{{AtMs: wire.Ms(since.Sub(arrived)), LastMs: wire.Ms(now.Sub(arrived)), Times: 1,

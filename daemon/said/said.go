@@ -23,23 +23,23 @@ type Answer struct {
 // CallIDBytes is the length of generated call ids: Mistral's templates accept no other.
 const CallIDBytes = 9
 
-// Call adds what a token adds to the calls. It returns the part that a streaming client gets, if it gets one, without
+// Call adds what a token adds to the calls. It returns the delta that a streaming client gets, if it gets one, without
 // the request's id.
-func (a *Answer) Call(e *toolcall.Event) (part wire.ToolCallPart, sent bool) {
-	part = wire.ToolCallPart{Index: e.Index, Arguments: e.Text}
+func (a *Answer) Call(e *toolcall.Event) (delta wire.ToolCallDelta, sent bool) {
+	delta = wire.ToolCallDelta{Index: e.Index, Arguments: e.Text}
 	switch e.Kind {
 	case toolcall.Start:
-		part.Name = e.Name
-		if part.CallID = e.ID; part.CallID == "" || len(part.CallID) > wire.MaxNameBytes {
-			part.CallID = rand.Text()[:CallIDBytes]
+		delta.Name = e.Name
+		if delta.CallID = e.ID; delta.CallID == "" || len(delta.CallID) > wire.MaxNameBytes {
+			delta.CallID = rand.Text()[:CallIDBytes]
 		}
-		a.Calls = append(a.Calls, wire.ToolCall{ID: part.CallID, Name: part.Name})
+		a.Calls = append(a.Calls, wire.ToolCall{ID: delta.CallID, Name: delta.Name})
 	case toolcall.Arguments:
 		a.arguments = append(a.arguments, e.Text...)
 	case toolcall.End:
 		a.Calls[len(a.Calls)-1].Arguments = string(a.arguments)
 		a.arguments = a.arguments[:0]
-		return part, false
+		return delta, false
 	case toolcall.Malformed:
 		if len(a.Malformed) < report.MaxMalformed {
 			a.Malformed = append(a.Malformed, report.MalformedCall{At: time.Now(), Reason: e.Reason})
@@ -48,7 +48,7 @@ func (a *Answer) Call(e *toolcall.Event) (part wire.ToolCallPart, sent bool) {
 			a.Calls, a.arguments = a.Calls[:len(a.Calls)-1], a.arguments[:0]
 		}
 		a.Cut = a.Cut || e.Reason == toolcall.Unfinished
-		return part, false
+		return delta, false
 	}
-	return part, true
+	return delta, true
 }

@@ -44,7 +44,7 @@ func New() *About { return &About{done: make(chan struct{})} }
 // Read tells what part of the model is read.
 func (s *About) Read(fraction float32) { s.progress.Store(uint32(fraction * 1000)) }
 
-// LoadProgress is the fraction of the model that is loaded.
+// LoadProgress returns the fraction of the model that is loaded.
 func (s *About) LoadProgress() float64 { return float64(s.progress.Load()) / 1000 }
 
 // Has tells that the model is loaded; End follows when requests are answered. Once only.

@@ -149,7 +149,7 @@ func (m *Remote) open(frame []byte, want *mrdn.Prologue) ([]byte, error) {
 	return kv, nil
 }
 
-// mostBytes is the limit on the KV bytes of a frame of n tokens.
+// mostBytes returns the limit on the KV bytes of a frame of n tokens.
 func (m *Remote) mostBytes(n int) int64 {
 	most := 2*int64(n)*int64(m.o.Info.KVBytesPerToken) + 1<<20
 	if m.seals() {

@@ -124,7 +124,7 @@ func (m *Remote) tryPush(j fabric.PushJob, ns uint64) bool {
 	return true
 }
 
-// job is the push of a frame whose KV bytes begin at index at.
+// job returns the push of a frame whose KV bytes begin at index at.
 func (m *Remote) job(p *mrdn.Prologue, frame []byte, at, blocks int, tier mrdn.Tier) fabric.PushJob {
 	key := p.Key()
 	return fabric.PushJob{

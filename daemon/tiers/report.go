@@ -8,7 +8,7 @@ import (
 	"github.com/uma-serve/uma-serve/metrics"
 )
 
-// Tiers are the stores' part of a kv report.
+// Tiers returns the stores' part of a kv report.
 func (s *Stores) Tiers() []reports.KVTier {
 	if s.Cache == nil {
 		return report.NoStores()
@@ -23,13 +23,14 @@ func (s *Stores) Tiers() []reports.KVTier {
 	return out
 }
 
-// tier is the fabric's part of a kv report, when the engine has refused so many parts of it. Safe from any goroutine.
+// tier returns the fabric's part of a kv report, when the engine has refused so many parts of it. Safe from any
+// goroutine.
 func (m *Remote) tier(refused uint64) reports.KVTier {
 	f, g := m.Out.Stats(), m.Guard.Stats()
 	return report.Fabric(&f, &g, m.o.Config.KVBlockTokens, refused)
 }
 
-// Entries are the entries of a kv report for stored parts.
+// Entries returns the entries of a kv report for stored parts.
 func (s *Stores) Entries(uid uint32, all bool, now time.Time) (out []reports.KVEntry) {
 	if s.Cache == nil {
 		return nil

@@ -5,8 +5,9 @@ import (
 	"github.com/uma-serve/uma-serve/internal/host/hostmem"
 )
 
-// Held returns the bytes in the host tier, finished thoughts included, and how many parts have made room for others.
-func (s *Stores) Held() (bytes int64, evicted uint64) {
+// HostBytes returns the bytes in the host tier, finished thoughts included, and how many parts have made room for
+// others.
+func (s *Stores) HostBytes() (bytes int64, evicted uint64) {
 	if s.Cache == nil {
 		return 0, 0
 	}
@@ -49,7 +50,7 @@ func (s *Stores) GiveBack(memory func() hostmem.Memory) func() {
 	most := s.Cap()
 	now := most
 	return func() {
-		held, _ := s.Held()
+		held, _ := s.HostBytes()
 		if n := hosttier.Budget(most, most, held, memory()); hosttier.Changed(now, n) {
 			s.o.Log.Debug("the host tier's cap", "bytes", n, "held", held)
 			s.Resize(n)

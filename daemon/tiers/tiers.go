@@ -7,7 +7,7 @@
 //	thoughts.go   finished thoughts (--think-evict offload)
 //	pool.go       kv drop, pin, unpin and save of prefixes in the pool, the kv report, prices for info
 //	command.go    the same commands for stored parts; drop.go deletes copies
-//	report.go     the tiers in a kv report; held.go in KV events; size.go the host tier's cap
+//	report.go     the tiers in a kv report; stored.go in KV events; size.go the host tier's cap
 package tiers
 
 import (
@@ -21,8 +21,8 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// Loop is the decode loop, which owns the Stores. It calls their methods but Drop, Held, Resize and those that say so,
-// and only on its goroutine are these called:
+// Loop is the decode loop, which owns the Stores. It calls their methods but Drop, HostBytes, Resize and those that say
+// so, and only on its goroutine are these called:
 type Loop interface {
 	Core() *core.Core
 	Result() *core.Result             // of the operations that are being carried out

@@ -37,8 +37,8 @@ type bridge struct {
 	killed  bool  // and may be waited for: its id can be another process's
 }
 
-// environment is that of a bridge and its server: the variables of the table, and those without which programs do not
-// find their parts.
+// environment returns that of a bridge and its server: the variables of the table, and those without which programs do
+// not find their parts.
 func environment(s *setup.Server, temp string) []string {
 	env := []string{"TMPDIR=" + temp}
 	for _, name := range []string{"PATH", "HOME", "LANG", "LC_ALL", "TZ"} {

@@ -73,7 +73,7 @@ func New(servers []setup.Server, o Options) *Box {
 	return b
 }
 
-// Names are the servers' names, in the order of the configuration.
+// Names returns the servers' names, in the order of the configuration.
 func (b *Box) Names() []string { return b.names }
 
 // Server returns the description of a server, nil when there is none.

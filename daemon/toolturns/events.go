@@ -14,8 +14,8 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// held is an event that waits for the first ones.
-type held struct {
+// queuedEvent is an event that waits for the first ones.
+type queuedEvent struct {
 	kind   string
 	fields map[string]any
 }
@@ -38,7 +38,7 @@ func (a *answer) event(kind string, fields map[string]any) {
 	case !a.stream:
 		return
 	case !a.opened:
-		a.held = append(a.held, held{kind, fields})
+		a.queued = append(a.queued, queuedEvent{kind, fields})
 		return
 	}
 	a.head()
@@ -170,12 +170,12 @@ func (t *turnState) event(data []byte) error {
 			_ = json.Unmarshal(e.Response["id"], &a.id) // "" is seen below
 		}
 		if t.first && (!a.opened || e.Type == "response.in_progress" && a.sequence == 1) {
-			waiting := a.held
-			a.held, a.opened = nil, true
+			waiting := a.queued
+			a.queued, a.opened = nil, true
 			fields["response"] = a.respond(e.Response, []any{})
 			a.event(e.Type, fields)
 			if e.Type == "response.created" {
-				a.held = waiting
+				a.queued = waiting
 				return nil
 			}
 			for _, h := range waiting {
@@ -355,7 +355,7 @@ func (a *answer) fail(e *api.Error) {
 		a.s.Fail(a.w, a.r, (*wire.Error)(e))
 		return
 	}
-	a.opened, a.held = true, nil
+	a.opened, a.queued = true, nil
 	object := a.respond(a.object, a.out)
 	object["status"] = json.RawMessage(`"failed"`)
 	object["error"] = encode(map[string]string{"code": "server_error", "message": e.Message})

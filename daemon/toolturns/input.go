@@ -46,7 +46,7 @@ type mcpItem struct {
 	Reason    string  `json:"reason"`
 }
 
-// digest is that of an approval: server, definition of the tool, arguments.
+// digest returns that of an approval: server, definition of the tool, arguments.
 func digest(server string, t *setup.Tool, arguments string) string {
 	h := sha256.Sum256(encode([]any{server, t.Name, t.Description, t.Schema, arguments}))
 	return hex.EncodeToString(h[:16])
@@ -364,7 +364,7 @@ func placed(items []json.RawMessage, c *call) []json.RawMessage {
 	return items
 }
 
-// unanswered is the output of an unanswered call of the answer before, whose item the model's process has.
+// unanswered returns the output of an unanswered call of the answer before, whose item the model's process has.
 func (a *answer) unanswered(c *call) []json.RawMessage {
 	if a.previous == nil ||
 		!slices.ContainsFunc(a.previous.pending, func(o *call) bool { return o.approval == c.approval }) {
@@ -374,13 +374,13 @@ func (a *answer) unanswered(c *call) []json.RawMessage {
 	return nil
 }
 
-// callItem is a call as the model's process knows it.
+// callItem returns a call as the model's process knows it.
 func callItem(c *call) json.RawMessage {
 	return encode(map[string]any{"type": "function_call", "call_id": c.callID, "name": wireName(c.server, c.tool),
 		"arguments": c.arguments})
 }
 
-// outputItem is the output of a call as the model's process knows it.
+// outputItem returns the output of a call as the model's process knows it.
 func outputItem(c *call) json.RawMessage {
 	text := c.output
 	if c.err != "" {

@@ -128,7 +128,7 @@ type answer struct {
 	sequence int
 	begun    bool // the head of the answer is written
 	opened   bool // the first events are written
-	held     []held
+	queued   []queuedEvent
 	id       string
 	object   map[string]json.RawMessage // the response as the model's process has it
 	usage    usage
@@ -151,7 +151,7 @@ type tool struct {
 	def   setup.Tool
 }
 
-// wireName is the name by which the model calls a tool.
+// wireName returns the name by which the model calls a tool.
 func wireName(server, tool string) string { return server + "__" + tool }
 
 // call is a call of a tool.
@@ -331,7 +331,7 @@ func (a *answer) waitFor(c *call) (r *setup.Result, err error) {
 	}
 }
 
-// item is the output item of a call.
+// item returns the output item of a call.
 func (c *call) item(status string) map[string]any {
 	item := map[string]any{"id": c.itemID, "type": "mcp_call", "status": status, "server_label": c.server,
 		"name": c.tool, "arguments": c.arguments, "output": nil, "error": nil, "approval_request_id": nil}

@@ -159,7 +159,7 @@ func (a *Argument) Items(separator string, entry func(item *Argument) grammar.No
 	return a.c.b.Alt(alts...)
 }
 
-// Types are the types of the values that the argument may have.
+// Types returns the types of the values that the argument may have.
 func (a *Argument) Types() (t Types) {
 	s := a.value
 	for _, has := range []struct {

@@ -112,7 +112,7 @@ func (c *compiler) intersectArrays(x, y *array) *array {
 	return c.settle(a)
 }
 
-// complementArray is every array that is not in a.
+// complementArray returns every array that is not in a.
 func (c *compiler) complementArray(p *place, a *array) []*array {
 	var out []*array
 	add := func(x *array) {

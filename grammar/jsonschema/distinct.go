@@ -25,7 +25,7 @@ func tagged(values []string, tag string) (out []string) {
 	return out
 }
 
-// stringKey is the key of JSON strings in texts, which are decoded.
+// stringKey returns the key of JSON strings in texts, which are decoded.
 func (c *compiler) stringKey(texts regex.Expr) *grammar.Key {
 	s, quote := c.s, c.marks.quote
 	written := func(e regex.Expr) regex.Expr { return s.Concat(quote, s.JSONString(e), quote) }
@@ -42,7 +42,7 @@ func (c *compiler) stringKey(texts regex.Expr) *grammar.Key {
 	}
 }
 
-// numberKey is the key of the numbers in texts: those that are equal are one.
+// numberKey returns the key of the numbers in texts: those that are equal are one.
 func (c *compiler) numberKey(texts regex.Expr) *grammar.Key {
 	s, num := c.s, c.num
 	return &grammar.Key{Texts: texts,

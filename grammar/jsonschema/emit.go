@@ -173,7 +173,7 @@ func (c *compiler) emitSet(p *place, s *set) grammar.Node {
 	return c.b.Alt(alts...)
 }
 
-// scalars is the texts of s's null, booleans, numbers and strings.
+// scalars returns the texts of s's null, booleans, numbers and strings.
 func (c *compiler) scalars(s *set) regex.Expr {
 	var es []regex.Expr
 	if s.null {

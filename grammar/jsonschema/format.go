@@ -77,7 +77,7 @@ func fmtEmail() string {
 	return `@(?:` + fmtHost + `|\[(?:` + fmtIPv4 + `|IPv6:` + fmtIPv6() + `)\])`
 }
 
-// fmtIPv6 is the productions of IPv6address in RFC 3986.
+// fmtIPv6 returns the productions of IPv6address in RFC 3986.
 func fmtIPv6() string {
 	h := fmtHex + `{1,4}`
 	last := `(?:` + h + `:` + h + `|` + fmtIPv4 + `)`
@@ -94,7 +94,7 @@ func fmtAuthority(chars string) string {
 		`]+)\]|(?:[` + chars + `]|` + fmtPct + `)*)(?::[0-9]*)?`
 }
 
-// fmtTail is the query and the fragment of a URI.
+// fmtTail returns the query and the fragment of a URI.
 func fmtTail(chars string) string {
 	part := `(?:[/?:@` + chars + `]|` + fmtPct + `)*`
 	return `(?:\?` + part + `)?(?:#` + part + `)?`

@@ -74,7 +74,7 @@ func (c *compiler) constant(p *place, v *value) ref {
 	return c.addNode(node{op: opConst, value: v, place: p})
 }
 
-// and is the intersection of refs.
+// and returns the intersection of refs.
 func (c *compiler) and(refs ...ref) ref {
 	var args []ref
 	for _, r := range refs {
@@ -145,7 +145,7 @@ func (c *compiler) within(a, b ref) bool {
 	return true
 }
 
-// not is the complement of r.
+// not returns the complement of r.
 func (c *compiler) not(r ref) ref {
 	switch {
 	case r == nothing:

@@ -193,7 +193,7 @@ func (n *numbers) equal(d decimal) regex.Expr {
 	return e
 }
 
-// between is every number from lo to hi.
+// between returns every number from lo to hi.
 func (n *numbers) between(lo, hi bound) regex.Expr {
 	s := n.s
 	if !lo.set && !hi.set {
@@ -262,7 +262,7 @@ func (n *numbers) below(b bound) regex.Expr {
 	return s.Or(negative, n.most(b.at, b.exclusive))
 }
 
-// least is every unsigned text of at least the magnitude of d, most of at most that.
+// least returns every unsigned text of at least the magnitude of d, most of at most that.
 func (n *numbers) least(d decimal, strict bool) regex.Expr {
 	s, w := n.s, d.digits()
 	whole := []regex.Expr{s.Concat(n.nonzero, s.Repeat(n.digit, len(w), regex.Unbounded))}
@@ -325,7 +325,7 @@ func (n *numbers) range_(lo, hi byte) regex.Expr {
 	return n.s.Bytes(regex.ByteRange(lo, hi))
 }
 
-// multipleOf is every plain text of a multiple of d.
+// multipleOf returns every plain text of a multiple of d.
 func (n *numbers) multipleOf(d decimal) (regex.Expr, error) {
 	if d.neg || d.isZero() {
 		return 0, fmt.Errorf("want a number above 0, have %s", d)

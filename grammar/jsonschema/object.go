@@ -101,8 +101,8 @@ func (c *compiler) intersectObjects(p *place, x, y *object) *object {
 	return c.settleObject(o)
 }
 
-// both is the intersection of a and b, and nothing where that is sure to be empty: an object that requires it is left
-// out.
+// both returns the intersection of a and b, and nothing where that is sure to be empty: an object that requires it is
+// left out.
 func (c *compiler) both(a, b ref) ref {
 	r := c.and(a, b)
 	if r != a && r != b && c.isEmpty(r) {
@@ -197,7 +197,7 @@ func (c *compiler) settleObject(o *object) *object {
 	return o
 }
 
-// complementObject is every object that is not in o.
+// complementObject returns every object that is not in o.
 func (c *compiler) complementObject(p *place, o *object) []*object {
 	var out []*object
 	named := func(m property) {
@@ -240,7 +240,7 @@ func (c *compiler) complementObject(p *place, o *object) []*object {
 	return out
 }
 
-// split is the classes of names, which have value, and of all others, which may be anything.
+// split returns the classes of names, which have value, and of all others, which may be anything.
 func (c *compiler) split(names regex.Expr, value ref) []class {
 	return []class{{names, value}, {c.s.Minus(c.s.AnyText(), names), anything}}
 }

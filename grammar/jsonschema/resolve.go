@@ -161,7 +161,7 @@ func (d *document) identify(v *value, r *resource, ptr string) *resource {
 	return r
 }
 
-// child is the schema at v, a part of p at the pointer tokens, in the resource that it belongs to.
+// child returns the schema at v, a part of p at the pointer tokens, in the resource that it belongs to.
 func (d *document) child(p *place, v *value, tokens ...string) *place {
 	c := &place{v: v, res: p.res, ptr: p.ptr}
 	for _, t := range tokens {

@@ -109,7 +109,7 @@ func (c *compiler) typed(p *place) *set {
 	return out
 }
 
-// integers are all integers; from draft 6 on 1.0 is one.
+// integers returns all integers; from draft 6 on 1.0 is one.
 func (c *compiler) integers(p *place) numberSet {
 	if p.res.draft <= draft4 {
 		return numberSet{texts: c.num.short, whole: true}
@@ -220,7 +220,7 @@ func (d *document) isDynamic(p *place, keyword string) bool {
 	return n > 1
 }
 
-// schemas are the refs of the schemas in the array v.
+// schemas returns the refs of the schemas in the array v.
 func (c *compiler) schemas(p *place, keyword string, v *value) []ref {
 	if v.kind != arrayValue {
 		c.invalid(p, keyword, "want an array of schemas, have %s", v.kind)
@@ -248,7 +248,7 @@ func (c *compiler) anyOf(p *place, v *value, out *set) *set {
 	return sum
 }
 
-// oneOf is the union of the schemas, each without what another one allows too.
+// oneOf returns the union of the schemas, each without what another one allows too.
 func (c *compiler) oneOf(p *place, v *value, out *set) *set {
 	refs := c.schemas(p, "oneOf", v)
 	sets := make([]*set, len(refs))
@@ -287,14 +287,14 @@ func (c *compiler) conditional(p *place, v *value, out *set) *set {
 	return c.union(p, yes, no)
 }
 
-// onlyObjects is every value that is no object, and objs.
+// onlyObjects returns every value that is no object, and objs.
 func (c *compiler) onlyObjects(objs ...*object) *set {
 	s := *c.full
 	s.objs = objs
 	return &s
 }
 
-// unlessMember is every value without a member called name, and those with it that then has.
+// unlessMember returns every value without a member called name, and those with it that then has.
 func (c *compiler) unlessMember(p *place, name string, then *set) *set {
 	without, with := c.anyObject(), c.anyObject()
 	without.add(property{name, nothing, false})

@@ -50,7 +50,7 @@ func (s stringSet) isEmpty() bool { return len(s.values) == 0 && (s.finite || s.
 // scalarsOnly reports whether no array or object is in the set.
 func (s *set) scalarsOnly() bool { return len(s.arrs) == 0 && len(s.objs) == 0 }
 
-// numberTexts is the expression of n.
+// numberTexts returns the expression of n.
 func (c *compiler) numberTexts(n numberSet) regex.Expr {
 	if !n.finite {
 		return n.texts
@@ -62,7 +62,7 @@ func (c *compiler) numberTexts(n numberSet) regex.Expr {
 	return c.s.Or(es...)
 }
 
-// stringTexts is the expression of s.
+// stringTexts returns the expression of s.
 func (c *compiler) stringTexts(s stringSet) regex.Expr {
 	if !s.finite {
 		return s.texts
@@ -212,7 +212,7 @@ func (c *compiler) union(p *place, a, b *set) *set {
 	return c.tidy(out)
 }
 
-// merge is a with what of b is not in it.
+// merge returns a with what of b is not in it.
 func merge[T comparable](a, b []T) []T {
 	out := slices.Clone(a)
 	seen := make(map[T]bool, len(a))
@@ -227,7 +227,7 @@ func merge[T comparable](a, b []T) []T {
 	return out
 }
 
-// complement is every value that s does not hold.
+// complement returns every value that s does not hold.
 func (c *compiler) complement(p *place, s *set) *set {
 	switch s {
 	case c.none:

@@ -266,7 +266,7 @@ func (c *compiler) objectKeywords(p *place, out *set) *set {
 	return &s
 }
 
-// withNames is the objects all of whose members' names are in s.
+// withNames returns the objects all of whose members' names are in s.
 func (c *compiler) withNames(s stringSet) []*object {
 	o := c.anyObject()
 	if s.finite {
@@ -283,8 +283,8 @@ func (c *compiler) withNames(s stringSet) []*object {
 	return []*object{o}
 }
 
-// partition is the classes of names that patterns make: a name has the values of all patterns that it matches, and of
-// others where it matches none.
+// partition returns the classes of names that patterns make: a name has the values of all patterns that it matches, and
+// of others where it matches none.
 func (c *compiler) partition(p *place, patterns []class, others ref) []class {
 	type part struct {
 		names   regex.Expr

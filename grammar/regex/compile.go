@@ -158,7 +158,7 @@ func withoutEnds(t *tree) *tree {
 	return &out
 }
 
-// plain is the expression of a tree without assertions.
+// plain returns the expression of a tree without assertions.
 func (c *compiler) plain(t *tree) Expr {
 	s := c.set
 	switch t.op {

@@ -175,7 +175,7 @@ func (s *Set) split(e Expr) {
 	}
 }
 
-// derive is the derivative of e by b, without a look at whether it matches anything.
+// derive returns the derivative of e by b, without a look at whether it matches anything.
 func (s *Set) derive(e Expr, b byte) Expr {
 	s.derived++
 	if int(e) < len(s.rows) && s.rows[e] != nil {

@@ -267,12 +267,12 @@ func (p *parser) atom() (*tree, error) {
 	return p.one(p.rune())
 }
 
-// one is the tree of a single code point.
+// one returns the tree of a single code point.
 func (p *parser) one(r rune) (*tree, error) {
 	return p.ranges([]RuneRange{{r, r}}, false)
 }
 
-// ranges is the tree of a class, folded when (?i) holds.
+// ranges returns the tree of a class, folded when (?i) holds.
 func (p *parser) ranges(rs []RuneRange, negated bool) (*tree, error) {
 	if p.fold {
 		var err error

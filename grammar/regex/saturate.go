@@ -55,8 +55,8 @@ func (s *Set) saturate(e Expr, most int32) Expr {
 	return out
 }
 
-// unbound is an intersection without the bound of its length, where the first most bytes cannot come to feel it; else
-// e.
+// unbound returns an intersection without the bound of its length, where the first most bytes cannot come to feel it;
+// else e.
 func (s *Set) unbound(e Expr, most int32) Expr {
 	if other, bound := s.bounded(e); bound >= 0 {
 		if end := s.span(other).ends; end >= 0 && bound >= int(most)+end {

@@ -267,7 +267,7 @@ func (s *Set) Not(e Expr) Expr {
 	return s.intern(node{kind: kNot, a: e, nullable: !n.nullable, search: true})
 }
 
-// all is every text of bytes.
+// all returns every text of bytes.
 func (s *Set) all() Expr { return s.every }
 
 // Minus returns the texts of a that b does not match.

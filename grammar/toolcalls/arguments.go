@@ -19,7 +19,7 @@ var (
 // freeNames are the names of arguments that no schema lists.
 const freeNames = `[A-Za-z_][0-9A-Za-z_.-]{0,63}`
 
-// arguments is the arguments of a call.
+// arguments returns the arguments of a call.
 func (c *compiler) arguments(a *toolcall.Args) grammar.Node {
 	schema := a.Tool.Parameters
 	if c.holder.seen = append(c.holder.seen, a.Tool); len(schema) == 0 || c.holder.free[a.Tool] != nil {
@@ -55,7 +55,7 @@ func (c *compiler) object(a *toolcall.Args, schema []byte) (n grammar.Node, err 
 	return n, err
 }
 
-// oneByOne is the arguments in a notation that writes them one by one.
+// oneByOne returns the arguments in a notation that writes them one by one.
 func (c *compiler) oneByOne(a *toolcall.Args, schema []byte) (grammar.Node, error) {
 	names, err := c.b.Regex().Parse("^(?:"+freeNames+")$", regex.ECMA)
 	if err != nil {
@@ -77,19 +77,19 @@ func (c *compiler) argument(a *toolcall.Args, v *jsonschema.Argument, text strin
 	var values []grammar.Node
 	for i := range a.Values {
 		w := &a.Values[i]
-		shut := c.part(&w.Close)
+		shut := c.expr(&w.Close)
 		if w.Named != "" {
 			shut = c.b.Seq(shut, name, c.b.Literal(w.Named))
 		}
-		values = append(values, c.b.Seq(c.part(&w.Open), c.value(a, w, v, text, depth), shut))
+		values = append(values, c.b.Seq(c.expr(&w.Open), c.value(a, w, v, text, depth), shut))
 	}
-	return c.b.Seq(c.part(&a.Open), name, c.b.Alt(values...), c.part(&a.Close))
+	return c.b.Seq(c.expr(&a.Open), name, c.b.Alt(values...), c.expr(&a.Close))
 }
 
 // maxElements bounds elements within elements: what is deeper is written as JSON.
 const maxElements = 4
 
-// elements is the objects and lists that v may be, as elements. The parser takes what may be a string for one.
+// elements returns the objects and lists that v may be, as elements. The parser takes what may be a string for one.
 func (c *compiler) elements(a *toolcall.Args, v *jsonschema.Argument, depth int) grammar.Node {
 	if depth == maxElements || v.Types()&jsonschema.String != 0 {
 		return c.b.Nothing()
@@ -108,7 +108,7 @@ func plainName(name string) bool {
 	})
 }
 
-// containers is the objects and lists that v may be, in the notation n. Others are written as JSON.
+// containers returns the objects and lists that v may be, in the notation n. Others are written as JSON.
 func (c *compiler) containers(n *toolcall.Nested, v *jsonschema.Argument, depth int) grammar.Node {
 	if depth == maxElements {
 		return v.JSON(jsonschema.Object | jsonschema.Array)
@@ -137,7 +137,7 @@ func (c *compiler) containers(n *toolcall.Nested, v *jsonschema.Argument, depth 
 		c.b.Seq(c.b.Literal("["), v.Items(n.Separator, entry), c.b.Literal("]")))
 }
 
-// nested is a value within a container.
+// nested returns a value within a container.
 func (c *compiler) nested(n *toolcall.Nested, v *jsonschema.Argument, depth int) grammar.Node {
 	const scalars = jsonschema.Number | jsonschema.Boolean | jsonschema.Null
 	if n.Quote == "" {
@@ -148,7 +148,7 @@ func (c *compiler) nested(n *toolcall.Nested, v *jsonschema.Argument, depth int)
 	return c.b.Alt(c.b.Seq(quote, text, quote), v.JSON(scalars), c.containers(n, v, depth))
 }
 
-// escaped is the name of an argument as it is written.
+// escaped returns the name of an argument as it is written.
 func escaped(name string, escape bool) string {
 	if !escape {
 		return name
@@ -173,7 +173,7 @@ func (c *compiler) value(a *toolcall.Args, w *toolcall.Value, v *jsonschema.Argu
 	return v.JSON(of)
 }
 
-// text is the strings that v may be, without quotes and escapes.
+// text returns the strings that v may be, without quotes and escapes.
 func (c *compiler) text(a *toolcall.Args, w *toolcall.Value, v *jsonschema.Argument, name string) grammar.Node {
 	s, until := c.b.Regex(), w.Until
 	if w.Named != "" {
@@ -204,7 +204,7 @@ func (c *compiler) text(a *toolcall.Args, w *toolcall.Value, v *jsonschema.Argum
 	return c.b.Terminal(e)
 }
 
-// otherwise is the texts that a parser reads as a value of the types t, or as a string in quotes.
+// otherwise returns the texts that a parser reads as a value of the types t, or as a string in quotes.
 func (c *compiler) otherwise(t jsonschema.Types) regex.Expr {
 	s := c.b.Regex()
 	parse := func(pattern string) regex.Expr {

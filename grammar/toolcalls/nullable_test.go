@@ -46,13 +46,13 @@ func nullableTool(schema string) toolcall.Tool {
 		`"null"]}}}`, schema)}
 }
 
-// TestNullableStrings: a string parameter that may be something else has no quotation marks in its value, in any form
+// TestNullableStrings: a string parameter that may be something else has no quotation marks in its value, in any syntax
 // that writes parameters one by one: what a model writes is read so, the grammar of a required call has it, and has it
 // in no other way.
 func TestNullableStrings(t *testing.T) {
 	count, quoted := 0, 0
-	for i := range toolcall.Forms {
-		f := &toolcall.Forms[i]
+	for i := range toolcall.Syntaxes {
+		f := &toolcall.Syntaxes[i]
 		switch f.Notation {
 		case toolcall.Tagged, toolcall.Braces, toolcall.Keywords:
 		default:
@@ -132,8 +132,8 @@ func TestReadAsTheGrammarMeans(t *testing.T) {
 				isObject && len(object) == 1 && object["a"] == 1.0 || text && len(s) <= 6
 		},
 	} {
-		for i := range toolcall.Forms {
-			f := &toolcall.Forms[i]
+		for i := range toolcall.Syntaxes {
+			f := &toolcall.Syntaxes[i]
 			if f.Notation != toolcall.Tagged {
 				continue
 			}

@@ -1,4 +1,4 @@
-// Package toolcalls compiles what calls of tools look like (toolcall.Part) into grammars, so that a model that is to
+// Package toolcalls compiles what calls of tools look like (toolcall.Expr) into grammars, so that a model that is to
 // call a tool writes a call that can be read, with arguments that fit the tool's schema.
 //
 // The grammar is over the bytes that toolcall.Spec.Piece gives for tokens: make its Vocabulary of Pieces.
@@ -49,10 +49,10 @@ type Holder struct {
 }
 
 // Add adds p to b and returns its node.
-func (h *Holder) Add(b *grammar.Builder, p toolcall.Part, l jsonschema.Limits) (grammar.Node, error) {
+func (h *Holder) Add(b *grammar.Builder, p toolcall.Expr, l jsonschema.Limits) (grammar.Node, error) {
 	c := compiler{b: b, limits: l, holder: h, objects: map[string]grammar.Node{}, schemas: map[string]grammar.Node{}}
 	h.seen = h.seen[:0]
-	n := c.part(&p)
+	n := c.expr(&p)
 	switch {
 	case c.err == nil && b.Err() != nil:
 		c.err = h.unnamed(b.Err())
@@ -127,7 +127,7 @@ type compiler struct {
 	err     error        // the first one
 }
 
-func (c *compiler) part(p *toolcall.Part) grammar.Node {
+func (c *compiler) expr(p *toolcall.Expr) grammar.Node {
 	switch {
 	case c.err != nil:
 		return c.b.Nothing()
@@ -153,10 +153,10 @@ func (c *compiler) part(p *toolcall.Part) grammar.Node {
 	return c.b.Empty()
 }
 
-func (c *compiler) parts(list []toolcall.Part) []grammar.Node {
+func (c *compiler) parts(list []toolcall.Expr) []grammar.Node {
 	nodes := make([]grammar.Node, len(list))
 	for i := range list {
-		nodes[i] = c.part(&list[i])
+		nodes[i] = c.expr(&list[i])
 	}
 	return nodes
 }
@@ -198,7 +198,7 @@ func (c *compiler) until(end string) grammar.Node {
 	return c.b.Terminal(c.without(c.b.Regex().AnyText(), end))
 }
 
-// without is the texts of e that do not hold text.
+// without returns the texts of e that do not hold text.
 func (c *compiler) without(e regex.Expr, text string) regex.Expr {
 	if text == "" {
 		return e
@@ -209,7 +209,7 @@ func (c *compiler) without(e regex.Expr, text string) regex.Expr {
 }
 
 func (c *compiler) repeat(r *toolcall.Repeat) grammar.Node {
-	one := c.part(&r.Part)
+	one := c.expr(&r.Expr)
 	most := r.Max
 	if most == 0 {
 		most = regex.Unbounded
@@ -223,5 +223,5 @@ func (c *compiler) repeat(r *toolcall.Repeat) grammar.Node {
 	case most != regex.Unbounded:
 		most--
 	}
-	return c.b.Seq(one, c.b.Repeat(c.b.Seq(c.part(&r.Separator), one), 0, most))
+	return c.b.Seq(one, c.b.Repeat(c.b.Seq(c.expr(&r.Separator), one), 0, most))
 }

@@ -13,13 +13,13 @@ import (
 	"github.com/uma-serve/uma-serve/model/toolcall"
 )
 
-// vocabulary has single bytes, some words, the markers of a form as control tokens, and an end.
+// vocabulary has single bytes, some words, the markers of a syntax as control tokens, and an end.
 type vocabulary struct {
 	pieces  [][]byte
 	markers []string
 }
 
-func newVocabulary(f *toolcall.Form, control bool) *vocabulary {
+func newVocabulary(f *toolcall.Syntax, control bool) *vocabulary {
 	v := &vocabulary{}
 	for b := range 256 {
 		v.pieces = append(v.pieces, []byte{byte(b)})
@@ -84,7 +84,7 @@ next:
 
 // routed returns the text of a message with its header as a router passes it on.
 func (v *vocabulary) routed(s *toolcall.Spec, text []byte) []byte {
-	f := s.Form()
+	f := s.Syntax()
 	end := v.read(s, "<|message|>")
 	head, body, _ := bytes.Cut(text, end)
 	if !s.Named() {
@@ -120,16 +120,16 @@ type arguments struct {
 	Tags     []bool
 }
 
-// Whatever a model may write under the grammar of a form is read as calls with arguments that fit their schemas. Where
-// nothing bounds a text, the walk takes what ends it.
+// Whatever a model may write under the grammar of a syntax is read as calls with arguments that fit their schemas.
+// Where nothing bounds a text, the walk takes what ends it.
 func TestWalksAreCalls(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 2))
-	for i := range len(toolcall.Forms) + 1 {
+	for i := range len(toolcall.Syntaxes) + 1 {
 		f := &toolcall.JSON
-		if i < len(toolcall.Forms) {
-			f = &toolcall.Forms[i]
+		if i < len(toolcall.Syntaxes) {
+			f = &toolcall.Syntaxes[i]
 		}
 		t.Run(f.Name, func(t *testing.T) {
 			for _, control := range []bool{false, true} {
@@ -147,7 +147,7 @@ func TestWalksAreCalls(t *testing.T) {
 				for _, choice := range []toolcall.Choice{{Mode: toolcall.Required},
 					{Mode: toolcall.Named, Name: "get_weather"}} {
 					parallel := choice.Mode == toolcall.Required
-					texts := []toolcall.Part{spec.Text(tools, choice, parallel)}
+					texts := []toolcall.Expr{spec.Text(tools, choice, parallel)}
 					if spec.Headed() {
 						texts = append(texts, spec.TextWithHeader(tools, choice, parallel))
 					}
@@ -235,7 +235,7 @@ func TestRefusedSchemas(t *testing.T) {
 // compile returns the grammar of p. The schema of a tool that cannot be enforced is an error that names the tool, and
 // the keyword with its place (jsonschema.Error); with loose the arguments of such a tool are any object, unless it is
 // strict.
-func compile(p toolcall.Part, loose bool, l jsonschema.Limits) (*grammar.Grammar, error) {
+func compile(p toolcall.Expr, loose bool, l jsonschema.Limits) (*grammar.Grammar, error) {
 	return Build(l.Grammar, loose, func(b *grammar.Builder, h *Holder) (grammar.Node, error) { return h.Add(b, p, l) })
 }
 

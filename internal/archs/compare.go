@@ -386,7 +386,7 @@ func (t *trial) encode() {
 	}
 }
 
-// refusal is the reason in what a daemon wrote before it ended.
+// refusal returns the reason in what a daemon wrote before it ended.
 func refusal(text string) string {
 	text = lastLines(text, 1)
 	if i := strings.LastIndex(text, ".gguf: "); i >= 0 {

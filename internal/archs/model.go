@@ -23,7 +23,7 @@ import (
 // no context longer than that, and the generator writes 256.
 const longContext = 4096
 
-// byteText is the token of a byte in a vocabulary of the kind "gpt2", which writes control characters as printable
+// byteText returns the token of a byte in a vocabulary of the kind "gpt2", which writes control characters as printable
 // ones.
 func byteText(b int) string {
 	switch {
@@ -233,7 +233,7 @@ func (w weights) WriteTo(out io.Writer) (int64, error) {
 	return int64(n), err
 }
 
-// modelFiles are the models in a folder, by name.
+// modelFiles returns the models in a folder, by name.
 func modelFiles(dir string) ([]string, error) {
 	list, err := filepath.Glob(filepath.Join(dir, "*.gguf"))
 	slices.Sort(list)

@@ -143,7 +143,7 @@ func startOurs(bin, model string, args ...string) (*server, error) {
 	return s, nil
 }
 
-// lastLines are the last n lines of a text that are not empty, joined.
+// lastLines returns the last n lines of a text that are not empty, joined.
 func lastLines(text string, n int) string {
 	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' })
 	return strings.Join(lines[max(0, len(lines)-n):], " | ")

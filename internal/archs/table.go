@@ -124,7 +124,7 @@ func table(results []*result) []byte {
 	return b.Bytes()
 }
 
-// reused is the column of that name.
+// reused returns the column of that name.
 func reused(r *result) string {
 	var parts []string
 	for _, k := range []string{"prefix", "fork", "resumed", "restart"} {

@@ -98,7 +98,7 @@ func New(w io.Writer, format func(io.Writer) slog.Handler, o Options) (*Log, *sl
 	return l, slog.New(&handler{l, format(l)})
 }
 
-// Of is the Log behind a logger that New returned, or that was derived from one; nil for others.
+// Of returns the Log behind a logger that New returned, or that was derived from one; nil for others.
 func Of(l *slog.Logger) *Log {
 	if h, ok := l.Handler().(*handler); ok {
 		return h.log
@@ -115,7 +115,7 @@ func Writer(l *slog.Logger) io.Writer {
 	return os.Stderr
 }
 
-// Stats is a snapshot.
+// Stats returns a snapshot.
 func (l *Log) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -111,7 +111,7 @@ func (p *Proxy) PageURL() string {
 // URL returns the address of the proxy, http://ADDRESS:PORT.
 func (p *Proxy) URL() string { return "http://" + p.ln.Addr().String() }
 
-// Env are the environment variables by which client libraries and programs find the proxy.
+// Env returns the environment variables by which client libraries and programs find the proxy.
 func (p *Proxy) Env() []string {
 	key := p.ClientKey()
 	return []string{
@@ -125,7 +125,7 @@ func (p *Proxy) Env() []string {
 // Key returns the key that requests must carry as "Authorization: Bearer KEY"; "" where the kernel tells users.
 func (p *Proxy) Key() string { return p.key }
 
-// ClientKey is the key for clients: a word where none is needed, because libraries insist on one.
+// ClientKey returns the key for clients: a word where none is needed, because libraries insist on one.
 func (p *Proxy) ClientKey() string {
 	if p.key == "" {
 		return "uma-serve"
@@ -237,7 +237,7 @@ func (p *Proxy) guarded(next http.Handler) http.Handler {
 	})
 }
 
-// cookie is the name of the browser's copy of the key. Cookies do not know ports, so the name does.
+// cookie returns the name of the browser's copy of the key. Cookies do not know ports, so the name does.
 func (p *Proxy) cookie() string {
 	_, port, _ := net.SplitHostPort(p.ln.Addr().String())
 	return "uma_key_" + port

@@ -35,7 +35,7 @@ type Place struct {
 // Unit is a file of the archive that is copied, with the paths of the installation filled in.
 type Unit struct{ From, To string }
 
-// Root is the folder that holds the versions.
+// Root returns the folder that holds the versions.
 func (p *Place) Root() string { return filepath.Join(p.Prefix, "lib", "uma-serve") }
 
 func (p *Place) receiptPath() string { return filepath.Join(p.Root(), "receipt.json") }

@@ -113,7 +113,7 @@ func CheckOriginName(o string) error {
 	return nil
 }
 
-// name is the name or address of a Host header, without the port, in lower case.
+// name returns the name or address of a Host header, without the port, in lower case.
 func name(host string) string {
 	host = strings.ToLower(host)
 	if rest, ok := strings.CutPrefix(host, "["); ok {

@@ -62,7 +62,7 @@ var handshakeNames = [numHandshakes]string{"ok", "plain", "timeout", "failed", "
 
 func (h Handshake) String() string { return handshakeNames[h] }
 
-// Handshakes are all outcomes, for metrics.
+// Handshakes returns all outcomes, for metrics.
 func Handshakes() []Handshake {
 	return []Handshake{HandshakeDone, HandshakePlain, HandshakeLate, HandshakeFailed, HandshakeRefused}
 }

@@ -33,6 +33,6 @@
 //	fields.go     the fields of a request and their ranges; fields_refused.go those that are refused or ignored
 //	parameters.go the parameters of sampling, one line each for both sides
 //	think.go      what a request may set about thinking
-//	tools.go      tools of a request; format.go the form of its answer
+//	tools.go      tools of a request; format.go the format of its answer
 //	inspect.go    the questions why and kv; package reports has the answers
 package wire

@@ -91,7 +91,7 @@ func appendTop(dst []byte, t *TokenLogprob) []byte {
 }
 
 // AppendToolCall appends a tool_call event.
-func AppendToolCall(dst []byte, c *ToolCallPart) []byte {
+func AppendToolCall(dst []byte, c *ToolCallDelta) []byte {
 	dst, start := BeginFrame(dst)
 	dst = jsontext.AppendHead(dst, `{"event":"tool_call","id":`, c.ID)
 	dst = jsontext.AppendInt(dst, `,"index":`, c.Index)

@@ -151,7 +151,7 @@ func TestEncodersDoNotAllocate(t *testing.T) {
 	tok, eos, fail, progress := sampleEvents()
 	dst := make([]byte, 0, 4096)
 	body := []byte(`{"status":"ok"}`)
-	call := ToolCallPart{ID: "r-1", CallID: "call_1", Name: "get_weather", Arguments: []byte(`{"city":"B`)}
+	call := ToolCallDelta{ID: "r-1", CallID: "call_1", Name: "get_weather", Arguments: []byte(`{"city":"B`)}
 	for name, f := range map[string]func(){
 		"token":     func() { dst = AppendToken(dst[:0], &tok) },
 		"eos":       func() { dst = AppendEOS(dst[:0], &eos) },

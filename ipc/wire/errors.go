@@ -10,5 +10,5 @@ type RequestError struct {
 
 func (e *RequestError) Error() string { return string(e.Code) + ": " + e.Message }
 
-// Event is the answer to send.
+// Event returns the answer to send.
 func (e *RequestError) Event() Error { return Error{ID: e.ID, Code: e.Code, Message: e.Message} }

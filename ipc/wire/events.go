@@ -27,11 +27,11 @@ type Event struct {
 	Kind EventKind
 	ID   string // "" in an error about the connection and in a report on a question without id
 
-	Token    Token        // with EventToken
-	ToolCall ToolCallPart // with EventToolCall
-	EOS      EOS          // with EventEOS
-	Error    Error        // with EventError
-	Progress Progress     // with EventProgress
+	Token    Token         // with EventToken
+	ToolCall ToolCallDelta // with EventToolCall
+	EOS      EOS           // with EventEOS
+	Error    Error         // with EventError
+	Progress Progress      // with EventProgress
 
 	Embedding Embedding // with EventEmbedding
 

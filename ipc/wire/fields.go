@@ -171,14 +171,14 @@ var fieldIndex = func() map[string]known {
 	return m
 }()
 
-// flag is a field that is true or false.
+// flag returns a field that is true or false.
 func flag(name string, of func(r *Request) *bool) field {
 	return field{name: name, read: func(d *decoder, name string, v *fastjson.Value) error {
 		return d.boolean(name, v, of(d.req))
 	}}
 }
 
-// refused is a field that changes what a right answer is, in a way this server does not serve.
+// refused returns a field that changes what a right answer is, in a way this server does not serve.
 func refused(name, why string, but ...string) field {
 	return field{name: name, refused: true, but: but, why: why}
 }

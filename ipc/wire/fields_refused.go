@@ -2,7 +2,7 @@ package wire
 
 // refusedFields: an answer that ignores these is not the answer asked for.
 var refusedFields = []field{
-	// Tools and answers of a given form.
+	// Tools and answers of a given format.
 	refused("functions", "send \"tools\"", `[]`),
 	refused("function_call", "send \"tool_choice\"", `"none"`, `"auto"`),
 	refused("grammar_lazy", "a grammar holds from the first token of the answer on", `false`),
@@ -16,8 +16,8 @@ var refusedFields = []field{
 	refused("documents", "put them into a message", `[]`),
 	refused("web_search_options", "this server searches nothing"),
 	// Other prompts than asked for.
-	refused("chat_template", "--chat-template sets it; send \"prompt\" for another form"),
-	refused("template", "--chat-template sets it; send \"prompt\" for another form"),
+	refused("chat_template", "--chat-template sets it; send \"prompt\" for another format"),
+	refused("template", "--chat-template sets it; send \"prompt\" for another format"),
 	refused("task", "chat templates have no tasks"),
 	refused("system", "send a message of role \"system\"", `""`),
 	refused("add_special_tokens", "a raw prompt begins with what the model wants there", `true`),

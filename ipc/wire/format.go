@@ -12,7 +12,7 @@ import (
 // MaxFormatChoices bounds the texts of a FormatChoice.
 const MaxFormatChoices = 1024
 
-// FormatKind is the type of the constraint on an answer's form.
+// FormatKind is the type of the constraint on an answer.
 type FormatKind uint8
 
 const (
@@ -29,7 +29,7 @@ func (k FormatKind) String() string {
 	return [...]string{"none", "json_object", "json", "regex", "choice", "grammar"}[k]
 }
 
-// Format is the form that the answer of a request must have. It binds the answer, not the thinking.
+// Format is the constraint on the answer of a request. It binds the answer, not the thinking.
 type Format struct {
 	Kind    FormatKind
 	Payload string   // of FormatSchema, FormatRegex, FormatGrammar: not empty
@@ -66,10 +66,11 @@ var formatFields = []field{
 	{name: "guided_json_object", read: readAnyObject},
 }
 
-// setFormat sets the answer's form as the field name asks for it, unless another field asks for a different one.
+// setFormat sets the answer's format as the field name asks for it, unless another field asks for a different one.
 func (d *decoder) setFormat(name string, f Format) error {
 	if d.formatBy != "" && !d.req.Format.same(&f) {
-		return fmt.Errorf("fields %q and %q ask for different forms of the answer; send one of them", d.formatBy, name)
+		return fmt.Errorf("fields %q and %q ask for different formats of the answer; send one of them", d.formatBy,
+			name)
 	}
 	if d.formatBy == "" {
 		d.req.Format, d.formatBy = f, name
@@ -220,7 +221,7 @@ var (
 	structuredIgnored = []string{"_backend", "_backend_was_auto"}
 )
 
-// readStructured takes vLLM's object, with one of its forms.
+// readStructured takes vLLM's object, with one of its formats.
 func readStructured(d *decoder, name string, v *fastjson.Value) error {
 	return d.members(name, v, "an object with one of json, regex, choice, grammar and json_object",
 		func(field, key string, v *fastjson.Value) error {

@@ -312,7 +312,7 @@ func FuzzRoundTrip(f *testing.F) {
 		if !equal(ev.Token, tok) {
 			t.Fatalf("token\n got %+v\nwant %+v", ev.Token, tok)
 		}
-		call := ToolCallPart{ID: id, Index: size(1e6), Arguments: []byte(text)}
+		call := ToolCallDelta{ID: id, Index: size(1e6), Arguments: []byte(text)}
 		if flag(12) {
 			call.CallID, call.Name = text, "f"
 		}
@@ -359,7 +359,7 @@ func plainOf(v any) any {
 			v.Top = nil
 		}
 		return v
-	case ToolCallPart:
+	case ToolCallDelta:
 		if len(v.Arguments) == 0 {
 			v.Arguments = nil
 		}

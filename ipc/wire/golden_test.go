@@ -163,7 +163,7 @@ func goldens() []golden {
 	eos.Reason, eos.Text, eos.ToolCalls = Calls, []byte{},
 		[]ToolCall{{ID: "call_1", Name: "get_weather", Arguments: "{}"}}
 	all = append(all, fromServer("eos_tool_calls", AppendEOS(nil, &eos), Event{Kind: EventEOS, ID: "r-1", EOS: eos}))
-	call := ToolCallPart{ID: "r-1", Index: 1, CallID: "call_2", Name: "get_weather", Arguments: []byte(`{"ci`)}
+	call := ToolCallDelta{ID: "r-1", Index: 1, CallID: "call_2", Name: "get_weather", Arguments: []byte(`{"ci`)}
 	all = append(all, fromServer("tool_call", AppendToolCall(nil, &call),
 		Event{Kind: EventToolCall, ID: "r-1", ToolCall: call}))
 	call.CallID, call.Name, call.Arguments = "", "", []byte(`ty": "Bern"}`)

@@ -6,7 +6,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
 )
 
-// HTTPStatus is the HTTP status of an error, and its type in a body of OpenAI's form.
+// HTTPStatus returns the HTTP status of an error, and its type in a body of OpenAI's form.
 func HTTPStatus(c Code) (status int, kind string) {
 	switch c {
 	case BadRequest, InvalidJSON, DuplicateID:

@@ -145,8 +145,8 @@ func (d *decoder) message(name string, v *fastjson.Value, m *Message) (err error
 	return nil
 }
 
-// leftOut is the text in the place of something that this server cannot read. A client sends its history again with
-// every request: refusing it would end the conversation for ever.
+// leftOut returns the text in the place of something that this server cannot read. A client sends its history again
+// with every request: refusing it would end the conversation for ever.
 func (d *decoder) leftOut(kind string) string {
 	text, note := LeftOut(kind)
 	d.req.Notes.Add(note)
@@ -224,7 +224,7 @@ func (d *decoder) content(name string, v *fastjson.Value) (content, thought stri
 	return string(text), thought, nil
 }
 
-// thinkingPart is the text of a part of type "thinking": a string, or parts of text as Mistral has them.
+// thinkingPart returns the text of a part of type "thinking": a string, or parts of text as Mistral has them.
 func thinkingPart(part *fastjson.Value) (text string) {
 	for _, field := range []string{"thinking", "text"} {
 		v := part.Get(field)

@@ -126,7 +126,7 @@ type decoder struct {
 	joints                 []int       // offsets in the newest message's content at which its parts are joined
 	stages                 []int       // of samplers; nil: not given
 
-	formatBy string   // the field that has set the form of the answer
+	formatBy string   // the field that has set the format of the answer
 	allowed  []string // tools of tool_choice "allowed_tools"; nil: all
 	hosted   bool     // a tool that other servers run was left out
 

@@ -121,7 +121,7 @@ var toolShape = &Shape{
 	}},
 }
 
-// RequestShape is the shape of a request's nested objects.
+// RequestShape returns the shape of a request's nested objects.
 func RequestShape() *Shape { return requestShape }
 
 // Strays adds the unknown members of a JSON value, which is valid, to list: those of an object and of objects in

@@ -28,7 +28,7 @@ var stages = []struct {
 	{"infill", 'i', nil},
 }
 
-// Stages are the names of the stages of sampling that change something, in their order.
+// Stages returns the names of the stages of sampling that change something, in their order.
 func Stages(p *sampler.Params) []string {
 	names := []string{}
 	if p.Order != nil {

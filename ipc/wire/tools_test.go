@@ -121,7 +121,7 @@ func TestToolMessages(t *testing.T) {
 	}
 }
 
-// TestFormat: every spelling of an answer's form.
+// TestFormat: every spelling of an answer's format.
 func TestFormat(t *testing.T) {
 	schema := Format{Kind: FormatSchema, Payload: `{"type":"object","x":[true]}`}
 	named := schema
@@ -177,7 +177,7 @@ func TestFormat(t *testing.T) {
 		`"guided_choice":["a",""]`:                      `field "guided_choice[1]" is empty`,
 		`"structured_outputs":{"yaml":1}`:               `field "structured_outputs.yaml" is not known`,
 		`"structured_outputs":{"structural_tag":"x"}`:   `field "structured_outputs.structural_tag" is not supported`,
-		`"guided_regex":"a","grammar":"root ::= \"a\""`: `fields "guided_regex" and "grammar" ask for different forms`,
+		`"guided_regex":"a","grammar":"root ::= \"a\""`: `fields "guided_regex" and "grammar" ask for different`,
 		`"grammar":7`:                                   `field "grammar" is a number`,
 	} {
 		if _, err := parse(t, `{"id":"a","prompt":"x",`+fields+`}`); err == nil ||

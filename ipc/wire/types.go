@@ -95,7 +95,7 @@ type Request struct {
 	BadWords  []string   // each 1…256 bytes
 	DryBreaks []string   // nil = DefaultDryBreaks
 
-	// Tools that the model may call, and the form that its answer must have.
+	// Tools that the model may call, and the format that its answer must have.
 	Tools             []Tool
 	ToolChoice        ToolChoice
 	ParallelToolCalls bool // one answer may have several calls; true unless the client says otherwise
@@ -284,14 +284,14 @@ type Token struct {
 	HasLogprob bool
 }
 
-// ToolCallPart is a tool_call event: the beginning of a call, or a later part of its arguments. The parts of one answer
+// ToolCallDelta is a tool_call event: the beginning of a call, or more of its arguments. The deltas of one answer
 // come in the order of Index, and their text is in no token event.
-type ToolCallPart struct {
+type ToolCallDelta struct {
 	ID        string // of the request
 	Index     int    // of the call in its answer, from 0
-	CallID    string // of the call, with its first part; "" later
-	Name      string // of the tool, with its first part; "" later
-	Arguments []byte // text that this part adds to the JSON of the arguments
+	CallID    string // of the call, with its first delta; "" later
+	Name      string // of the tool, with its first delta; "" later
+	Arguments []byte // text that this delta adds to the JSON of the arguments
 }
 
 // CacheTier is a tier of the prefix cache, as the source of the cached part of a prompt.

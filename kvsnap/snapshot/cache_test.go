@@ -108,8 +108,8 @@ func restore(t testing.TB, c *Cache, ns Namespace, tokens []Token) (int, Tier) {
 		p, s := r.Next()
 		switch s {
 		case Done:
-			if end != m.Held {
-				t.Fatalf("restored [0, %d), the match holds [0, %d)", end, m.Held)
+			if end != m.Stored {
+				t.Fatalf("restored [0, %d), the match holds [0, %d)", end, m.Stored)
 			}
 			return min(end, m.Tokens), tier
 		case Failed:

@@ -6,7 +6,7 @@ import "github.com/uma-serve/uma-serve/kvsnap/snapshot/index"
 type Match struct {
 	Key    Key   // of the last part; Fetch takes it
 	Tokens int   // tokens of the query that are cached
-	Held   int   // positions the parts hold, ≥ Tokens: remove the positions beyond Tokens after the restore
+	Stored int   // positions that the parts have, ≥ Tokens: remove the positions beyond Tokens after the restore
 	Whole  int   // end of the last part whose tokens all agree with the query, ≤ Tokens: Put may continue there
 	Parts  int   // to restore
 	Bytes  int64 // to restore, uncompressed
@@ -39,7 +39,7 @@ func (c *Cache) lookup(ns Namespace, tokens []Token) (m Match, ok bool) {
 	if n == nil {
 		return Match{}, false
 	}
-	m = Match{Key: n.Key, Tokens: matched, Held: n.P1, Whole: n.P1}
+	m = Match{Key: n.Key, Tokens: matched, Stored: n.P1, Whole: n.P1}
 	if matched < n.P1 {
 		m.Whole = n.P0
 	}

@@ -218,7 +218,7 @@ func (c *Cache) writeChain(j *job, z *compressor) error {
 	return nil
 }
 
-// queueBytes is the most that waits to be written. The lock is held.
+// queueBytes returns the most that waits to be written. The lock is held.
 func (c *Cache) queueBytes() int64 {
 	if c.o.QueueBytes > 0 {
 		return c.o.QueueBytes

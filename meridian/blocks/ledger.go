@@ -96,11 +96,11 @@ func (l *Ledger) of(s State) (n int) {
 	return n
 }
 
-// Free is the number of cells that nothing holds.
+// Free returns the number of cells that nothing holds.
 func (l *Ledger) Free() int { return l.free }
 
-// Room is the number of cells that requests can have without a preemption: the free and the evictable ones, less the
-// reserved ones. It is negative while reserved cells were given to requests.
+// Room returns the number of cells that requests can have without a preemption: the free and the evictable ones, less
+// the reserved ones. It is negative while reserved cells were given to requests.
 func (l *Ledger) Room() int { return l.free + l.of(Cached) - l.reserved }
 
 // Reserve sets n free or evictable cells aside for a copy that is under way; a negative n returns them.
@@ -110,10 +110,10 @@ func (l *Ledger) Reserve(n int) {
 	}
 }
 
-// Reserved is the number of cells that Reserve set aside.
+// Reserved returns the number of cells that Reserve set aside.
 func (l *Ledger) Reserved() int { return l.reserved }
 
-// EvictableBefore is the number of evictable cells whose tier goes before t.
+// EvictableBefore returns the number of evictable cells whose tier goes before t.
 func (l *Ledger) EvictableBefore(t Tier) (n int) {
 	for o, c := range l.cells[Cached] {
 		if Tier(o).Before(t) {
@@ -133,7 +133,7 @@ func (l *Ledger) Tiers() (cells [NumTiers]int) {
 	return cells
 }
 
-// Bytes is the size of n cells.
+// Bytes returns the size of n cells.
 func (l *Ledger) Bytes(n int) int64 { return int64(n) * int64(l.cfg.CellBytes) }
 
 // Evictions returns the counters.
@@ -202,7 +202,7 @@ func (l *Ledger) IngestBlock(s *Span) {
 	l.Grow(s, n)
 }
 
-// BlockLocation is the place of the cells of s.
+// BlockLocation returns the place of the cells of s.
 func (l *Ledger) BlockLocation(s *Span) Location {
 	if s.away > 0 {
 		return Offloaded
@@ -210,7 +210,7 @@ func (l *Ledger) BlockLocation(s *Span) Location {
 	return Local
 }
 
-// Offloaded is the number of cells that OffloadBlock has given up and IngestBlock has not had back.
+// Offloaded returns the number of cells that OffloadBlock has given up and IngestBlock has not had back.
 func (l *Ledger) Offloaded() int { return l.away }
 
 // Split makes upper, an empty span, the first n cells of s, which keeps the others.
@@ -253,7 +253,7 @@ func (l *Ledger) Touch(s *Span, now int64, worth float64) {
 // Inherit raises the value of s to that of o, which s replaces.
 func (l *Ledger) Inherit(s, o *Span) { s.value = max(s.value, o.value) }
 
-// Worth is the value of s above the eviction level.
+// Worth returns the value of s above the eviction level.
 func (l *Ledger) Worth(s *Span) float64 { return s.value - l.level }
 
 // MoreValuable reports whether a is worth more than b.

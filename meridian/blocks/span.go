@@ -40,10 +40,10 @@ const (
 	Offloaded                 // copied out, and its cells given up: its request cannot step before IngestBlock
 )
 
-// String is the location's name in dumps.
+// String returns the location's name in dumps.
 func (l Location) String() string { return [...]string{"local", "offloaded"}[l] }
 
-// Tier is the use of the cells. Invariant: Prefix while no running request and no parked prefix holds the span.
+// Tier returns the use of the cells. Invariant: Prefix while no running request and no parked prefix holds the span.
 func (s *Span) Tier() Tier { return s.tier }
 
 // Holders counts the sequences that hold the cells.
@@ -61,7 +61,7 @@ const (
 	numStates
 )
 
-// String is the state's name in dumps.
+// String returns the state's name in dumps.
 func (s State) String() string { return [...]string{"own", "shared", "cached", "pinned"}[s] }
 
 // State returns what the holders make of the span. It is meaningless without holders.

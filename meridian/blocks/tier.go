@@ -29,7 +29,7 @@ func later(a, b Tier) Tier {
 	return a
 }
 
-// String is the tier's label in metrics.
+// String returns the tier's label in metrics.
 func (t Tier) String() string {
 	return [...]string{"think_complete", "think_active", "output_critical", "prefix"}[t]
 }
@@ -45,5 +45,5 @@ const (
 	NumReasons
 )
 
-// String is the reason's label in metrics.
+// String returns the reason's label in metrics.
 func (r Reason) String() string { return [...]string{"pressure", "preempt", "dropped"}[r] }

@@ -11,7 +11,7 @@ const (
 	BreakerHalfOpen                     // one operation, whose outcome decides
 )
 
-// String is the state's name in metrics.
+// String returns the state's name in metrics.
 func (s BreakerState) String() string { return [...]string{"closed", "open", "half_open"}[s] }
 
 // breaker stops the use of a failing fabric for a while. It is pure: time is an argument.

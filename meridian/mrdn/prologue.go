@@ -89,7 +89,7 @@ const (
 	maxText       = 255
 )
 
-// texts are the variable fields in their order on the wire.
+// texts returns the variable fields in their order on the wire.
 func (p *Prologue) texts() [4]struct {
 	name  string
 	value *string

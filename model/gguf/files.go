@@ -105,7 +105,7 @@ func Part(name string) (prefix string, no, count int, ok bool) {
 	return m[1], no, count, no >= 1 && no <= count
 }
 
-// PartName is the name that Part splits.
+// PartName returns the name that Part splits.
 func PartName(prefix string, no, count int) string {
 	return fmt.Sprintf("%s-%05d-of-%05d.gguf", prefix, no, count)
 }

@@ -17,7 +17,7 @@ const MinContext = 64
 // system.
 const Headroom = 512 << 20
 
-// Context is the context that the model is served with where none is asked for: beyond what it was trained on its
+// Context returns the context that the model is served with where none is asked for: beyond what it was trained on its
 // answers are noise.
 func (i *Info) Context() int64 {
 	if i.TrainContext >= MinContext && i.TrainContext < DefaultContext {
@@ -26,8 +26,8 @@ func (i *Info) Context() int64 {
 	return i.Limited(DefaultContext)
 }
 
-// Limited is the context that the model can be served with where so many tokens are asked for: a position behind the
-// table of learned positions has no embedding, and llama.cpp ends the process there.
+// Limited returns the context that the model can be served with where so many tokens are asked for: a position behind
+// the table of learned positions has no embedding, and llama.cpp ends the process there.
 func (i *Info) Limited(context int64) int64 {
 	if i.Positions > 0 && context > i.Positions {
 		return i.Positions
@@ -61,12 +61,12 @@ const maxNeed = 1 << 60
 // Total counts every byte once, pages that are not read again included.
 func (n Need) Total() uint64 { return n.Weights + n.KV + n.Copy }
 
-// Resident is the part of Total that must stay in memory for full speed: the file's pages of repacked weights are not
-// read again.
+// Resident returns the part of Total that must stay in memory for full speed: the file's pages of repacked weights are
+// not read again.
 func (n Need) Resident() uint64 { return n.Total() - n.Spared }
 
-// Anonymous is the part that the system cannot page out to the model's file, and without which the engine cannot start.
-// Without mapping each tensor lies in memory once, repacked or not, but for embeddings that are looked up and
+// Anonymous returns the part that the system cannot page out to the model's file, and without which the engine cannot
+// start. Without mapping each tensor lies in memory once, repacked or not, but for embeddings that are looked up and
 // multiplied with.
 func (n Need) Anonymous(mapped bool) uint64 {
 	if mapped {

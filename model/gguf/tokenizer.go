@@ -55,7 +55,7 @@ func (h *header) tokenizer(info *Info) {
 		InTemplate: inTemplate}}
 }
 
-// Token is the number of a token of the vocabulary, -1 when it has none of this text, or was not read (Brief).
+// Token returns the number of a token of the vocabulary, -1 when it has none of this text, or was not read (Brief).
 func (i *Info) Token(text string) int { return slices.Index(i.tokens, text) }
 
 func (i *Info) checkTemplate(bos, eos string) {

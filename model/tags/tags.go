@@ -156,8 +156,8 @@ func pair(name, open, shut string) Family {
 // words are the names of elements that hold thinking, the more common first.
 var words = []string{"think", "thinking", "thought", "thoughts", "reasoning"}
 
-// InTemplate is the family whose markers a template writes. text is the template, with what it renders appended where
-// that is known: a template may put its markers together from parts.
+// InTemplate returns the family whose markers a template writes. text is the template, with what it renders appended
+// where that is known: a template may put its markers together from parts.
 func InTemplate(text string) (Family, bool) {
 	for _, f := range Families {
 		for _, signs := range f.Signs {
@@ -212,7 +212,7 @@ func wordOf(name string) int {
 	return slices.Index(words, prefix)
 }
 
-// InVocab is the family whose markers a vocabulary has as tokens. has reports whether a text is one.
+// InVocab returns the family whose markers a vocabulary has as tokens. has reports whether a text is one.
 func InVocab(has func(text string) bool) (Family, bool) {
 	all := append([]Family{Plain}, Families...)
 	all = append(all, pair("element", "<mm:think>", "</mm:think>"), pair("element", "<seed:think>", "</seed:think>"),

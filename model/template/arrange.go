@@ -135,7 +135,7 @@ func (a *arranger) system(m Message, next kind) {
 	a.changes.add(laterSystem)
 }
 
-// prev is the kind of the last message that is no system message; system: there are only these.
+// prev returns the kind of the last message that is no system message; system: there are only these.
 func (a *arranger) prev() kind {
 	if a.last == start && len(a.out) > 0 {
 		return system
@@ -268,5 +268,5 @@ func joined(a, b string) string {
 	return a + between + b
 }
 
-// resultText is a tool's result as text of a user's message.
+// resultText returns a tool's result as text of a user's message.
 func resultText(content string) string { return "<tool_response>\n" + content + "\n</tool_response>" }

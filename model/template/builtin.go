@@ -18,7 +18,7 @@ const DefaultBuiltin = "chatml"
 // MaxTemplateBytes bounds a template read from a file.
 const MaxTemplateBytes = 1 << 20
 
-// BuiltinNames are the names of the built-in templates, sorted.
+// BuiltinNames returns the names of the built-in templates, sorted.
 func BuiltinNames() []string {
 	entries, err := builtin.ReadDir("builtin")
 	if err != nil {
@@ -32,7 +32,7 @@ func BuiltinNames() []string {
 	return names
 }
 
-// Builtin is the built-in template of that name.
+// Builtin returns the built-in template of that name.
 func Builtin(name string) (text string, ok bool) {
 	b, err := builtin.ReadFile(path.Join("builtin", path.Base(name)+".jinja"))
 	return string(b), err == nil && path.Base(name) == name

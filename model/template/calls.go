@@ -28,7 +28,7 @@ func (t *Template) strict() *roles {
 	return r
 }
 
-// prepared is the conversation as the template takes it in this manner.
+// prepared returns the conversation as the template takes it in this manner.
 func (t *Template) prepared(in *Input, how *manner, c *changeCount) []Message {
 	msgs := in.Messages
 	if len(in.Tools) > 0 && !t.tools.Offered {
@@ -99,7 +99,7 @@ func (t *Template) matched(msgs []Message, c *changeCount) []Message {
 	return msgs
 }
 
-// callOfEach is the index of each result's call; len(calls) for a result of none.
+// callOfEach returns the index of each result's call; len(calls) for a result of none.
 func callOfEach(results []Message, calls []toolcall.Call) []int {
 	at := make([]int, len(results))
 	answered := make([]bool, len(calls))
@@ -186,17 +186,17 @@ func (t *Template) callsPrepared(msgs []Message, how *manner, c *changeCount) []
 	return out
 }
 
-// written is the text of a message with its calls.
+// written returns the text of a message with its calls.
 func (t *Template) written(m Message) string {
 	calls := slices.Clone(m.Calls)
 	for i := range calls {
 		if id := &calls[i].ID; t.tools.shortIDs {
 			*id = t.callID(*id)
-		} else if !t.tools.Form.Suffixed {
+		} else if !t.tools.Syntax.Suffixed {
 			*id = "" // the template shows none
 		}
 	}
-	text := t.tools.Form.Write(calls)
+	text := t.tools.Syntax.Write(calls)
 	if m.Content != "" && strings.HasPrefix(text, "<tool_call>") {
 		return m.Content + "\n" + text
 	}
@@ -241,7 +241,7 @@ func apart(m Message, results []Message) (out []Message) {
 
 // instructed adds the tools to the system prompt of a template that does not show them.
 func (t *Template) instructed(out []Message, in *Input) []Message {
-	text := t.tools.Form.Instructions(in.Tools)
+	text := t.tools.Syntax.Instructions(in.Tools)
 	rest := in.Messages
 	if len(rest) > 0 && rest[0].Role == "system" {
 		first := rest[0]
@@ -261,7 +261,7 @@ func (t *Template) readable(calls []toolcall.Call) bool {
 	})
 }
 
-// calls are an assistant's calls as the template takes them.
+// calls returns an assistant's calls as the template takes them.
 func (t *Template) calls(list []toolcall.Call) []any {
 	out := make([]any, len(list))
 	for i, c := range list {

@@ -28,7 +28,7 @@ type Report struct {
 	System   bool   `json:"system"` // takes a system message
 }
 
-// Texts is the template with what it renders: the markers that it writes, those that it puts together from parts
+// Texts returns the template with what it renders: the markers that it writes, those that it puts together from parts
 // included.
 func (t *Template) Texts(bos, eos string) string {
 	var b strings.Builder

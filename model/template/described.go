@@ -10,8 +10,8 @@ import (
 // maxDescribed bounds schemas within schemas.
 const maxDescribed = 64
 
-// described is a schema whose parameters all have a description, an empty one if need be, and whose objects and lists
-// say what they may hold. Any other text is returned as it is.
+// described returns a schema whose parameters all have a description, an empty one if need be, and whose objects and
+// lists say what they may hold. Any other text is returned as it is.
 func described(schema []byte) []byte {
 	if !json.Valid(schema) {
 		return schema
@@ -62,7 +62,7 @@ type schemaMember struct {
 	value json.RawMessage
 }
 
-// membersOf are the members of an object, in their order.
+// membersOf returns the members of an object, in their order.
 func membersOf(object []byte) (list []schemaMember, ok bool) {
 	if object = bytes.TrimSpace(object); len(object) == 0 || object[0] != '{' {
 		return nil, false
@@ -83,7 +83,7 @@ func membersOf(object []byte) (list []schemaMember, ok bool) {
 	return list, true
 }
 
-// written is the object of members.
+// written returns the object of members.
 func written(members []schemaMember) []byte {
 	out := []byte{'{'}
 	for i, m := range members {

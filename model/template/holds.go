@@ -131,7 +131,8 @@ const (
 	maxRead = 4096
 )
 
-// plainRun is the longest run of letters, digits and single spaces in the beginning of a text, at most maxRun bytes.
+// plainRun returns the longest run of letters, digits and single spaces in the beginning of a text, at most maxRun
+// bytes.
 func plainRun(text string) string {
 	best, from := "", 0
 	text = text[:min(len(text), maxRead)]

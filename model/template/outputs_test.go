@@ -37,7 +37,7 @@ func outputTemplates(t *testing.T) map[string]string {
 	}
 }
 
-// The forms of templates that docs/tools.md does not list.
+// The syntaxes of templates that docs/tools.md does not list.
 func TestFormsOfOutputs(t *testing.T) {
 	all := outputTemplates(t)
 	for name, want := range map[string]string{
@@ -49,8 +49,8 @@ func TestFormsOfOutputs(t *testing.T) {
 		if err != nil {
 			t.Fatal(name, err)
 		}
-		if got := tmpl.Tools(); got.Form.Name != want || !got.Offered {
-			t.Errorf("%s: %s (%s), want %s", name, got.Form.Name, got.Found, want)
+		if got := tmpl.Tools(); got.Syntax.Name != want || !got.Offered {
+			t.Errorf("%s: %s (%s), want %s", name, got.Syntax.Name, got.Found, want)
 		}
 	}
 }

@@ -26,7 +26,7 @@ type pastVar struct {
 	keep, drop any
 }
 
-// PastNames are the variables that the template reads about thoughts of earlier turns.
+// PastNames returns the variables that the template reads about thoughts of earlier turns.
 func (s *Switch) PastNames() (names []string) {
 	for _, v := range s.past {
 		names = append(names, v.name)

@@ -55,7 +55,7 @@ type wordVar struct {
 	levels map[string]string // effort → word
 }
 
-// Names are the variables that the template is switched with, sorted.
+// Names returns the variables that the template is switched with, sorted.
 func (s *Switch) Names() []string {
 	names := slices.Concat(s.bools, s.budgets)
 	for _, w := range s.words {
@@ -68,7 +68,7 @@ func (s *Switch) Names() []string {
 	return names
 }
 
-// Vars are the variables that set t; nil when there is nothing to set.
+// Vars returns the variables that set t; nil when there is nothing to set.
 func (s *Switch) Vars(t Thinking) map[string]any {
 	vars := map[string]any{}
 	s.setPast(vars, t.Past)
@@ -119,7 +119,7 @@ func (s *Switch) Vars(t Thinking) map[string]any {
 	return notEmpty(vars)
 }
 
-// Suffix is the text to append to the last user message for t; "" for templates that are not switched that way.
+// Suffix returns the text to append to the last user message for t; "" for templates that are not switched that way.
 func (s *Switch) Suffix(t Thinking) string {
 	if t.Mode == ModeOff {
 		return s.suffix
@@ -140,7 +140,7 @@ func notEmpty(vars map[string]any) map[string]any {
 	return vars
 }
 
-// least is the word of the lowest effort.
+// least returns the word of the lowest effort.
 func (w *wordVar) least() string {
 	for _, e := range Efforts {
 		if word := w.levels[e]; word != "" {
@@ -164,7 +164,7 @@ var (
 		"heavy": 3, "xhigh": 4, "extra_high": 4, "max": 5, "maximum": 5}
 )
 
-// free are the words of a variable that a template only prints, by the variable's name.
+// free returns the words of a variable that a template only prints, by the variable's name.
 func free(name string) []string {
 	if strings.Contains(name, "strength") {
 		return []string{"low", "medium", "high", "xhigh"}
@@ -172,8 +172,8 @@ func free(name string) []string {
 	return []string{"low", "medium", "high"}
 }
 
-// kindOf is the type of a thinking variable of this name: 'b' a truth value, 'w' a word, 'n' a number of tokens, 0 no
-// thinking switch. Names about past thinking or its format are none.
+// kindOf returns the type of a thinking variable of this name: 'b' a truth value, 'w' a word, 'n' a number of tokens, 0
+// no thinking switch. Names about past thinking or its format are none.
 func kindOf(name string) byte {
 	if !strings.Contains(name, "think") && !strings.Contains(name, "reason") {
 		return 0
@@ -303,7 +303,7 @@ var (
 	identifier = regexp.MustCompile(`[A-Za-z_]\w*`)
 )
 
-// variables are the template's thinking variables. The words that a derived name is compared with count as the
+// variables returns the template's thinking variables. The words that a derived name is compared with count as the
 // variable's.
 func (t *Template) variables() []syntax.Variable {
 	words := map[string][]string{}
@@ -371,7 +371,7 @@ func (w *wordVar) find(words []string, accepts func(string) (string, bool)) {
 	}
 }
 
-// ranked are the words that name an effort.
+// ranked returns the words that name an effort.
 func ranked(words []string) (out []string) {
 	for _, word := range words {
 		if _, ok := ranks[word]; ok {

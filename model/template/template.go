@@ -10,7 +10,7 @@
 // Nothing here guesses: a template that cannot run is an error naming its line, not a reason to format the
 // conversation some other way.
 //
-// builtin.go has the built-in templates, switch.go finds a template's switch for thinking, tools.go the form of its
+// builtin.go has the built-in templates, switch.go finds a template's switch for thinking, tools.go the syntax of its
 // tool calls, holds.go and changes.go which shapes of conversation it cannot render and what is changed for it.
 package template
 

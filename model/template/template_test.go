@@ -148,7 +148,7 @@ func TestChosen(t *testing.T) {
 	for src, deaf := range map[string]bool{"Hello": true, "": true,
 		"{% for m in messages %}{{ m.content }}{% endfor %}": false} {
 		tmpl, err := CompileChosen(src)
-		if err != nil || tmpl.Deaf() != deaf || tmpl.Tools().Form == nil {
+		if err != nil || tmpl.Deaf() != deaf || tmpl.Tools().Syntax == nil {
 			t.Fatalf("%q: %v", src, err)
 		}
 		out, err := tmpl.Render(Input{Messages: []Message{{Role: "system", Content: "Be kind."},

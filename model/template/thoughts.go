@@ -57,7 +57,7 @@ func (t *Template) findThoughts() {
 	}
 }
 
-// withThought is the content of a message with its thought as a part.
+// withThought returns the content of a message with its thought as a part.
 func withThought(m *Message) []any {
 	parts := []any{jinja.NewDict("type", "thinking", "thinking", m.ReasoningContent)}
 	if m.Content != "" {

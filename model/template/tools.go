@@ -12,11 +12,11 @@ import (
 )
 
 // Tools has a template's properties about tools, found by rendering a small conversation with a call and parsing the
-// rendered call (toolcall.Form). The zero value is a template without tools.
+// rendered call (toolcall.Syntax). The zero value is a template without tools.
 type Tools struct {
-	Form *toolcall.Form // how the model writes calls; not nil
-	// Found is the source of Form: "rendered", "derived" from an unknown rendering, "signs" in the template's text,
-	// "vocabulary": its tokens (AskVocabulary), "unread": the template renders calls in a form that is not known, or
+	Syntax *toolcall.Syntax // how the model writes calls; not nil
+	// Found is the source of Syntax: "rendered", "derived" from an unknown rendering, "signs" in the template's text,
+	// "vocabulary": its tokens (AskVocabulary), "unread": the template renders calls in a syntax that is not known, or
 	// "none": the template knows no tools.
 	Found   string
 	Offered bool // the template shows the tools that a request offers
@@ -30,23 +30,23 @@ type Tools struct {
 
 	besideDropped bool // such text is left out once an answer follows
 
-	variable string      // that the tools are handed over with
-	content  contentForm // of a message with calls
-	shortIDs bool        // ids of calls must have nine letters or digits
-	showIDs  bool        // it writes the id of a call to its result
-	needIDs  bool        // it does not take calls without ids
-	raw      bool        // arguments that are no JSON object are rendered as they are, handed over as text
-	values   bool        // arguments that are another JSON value are rendered as it
-	fill     bool        // it fails with schemas that lack descriptions: they get empty ones
+	variable string       // that the tools are handed over with
+	content  contentStyle // of a message with calls
+	shortIDs bool         // ids of calls must have nine letters or digits
+	showIDs  bool         // it writes the id of a call to its result
+	needIDs  bool         // it does not take calls without ids
+	raw      bool         // arguments that are no JSON object are rendered as they are, handed over as text
+	values   bool         // arguments that are another JSON value are rendered as it
+	fill     bool         // it fails with schemas that lack descriptions: they get empty ones
 }
 
 // contentForm is the content of a message with calls and no text, as the template gets it.
-type contentForm uint8
+type contentStyle uint8
 
 const (
-	contentEmpty  contentForm = iota // ""
-	contentNull                      // None
-	contentAbsent                    // no "content"
+	contentEmpty  contentStyle = iota // ""
+	contentNull                       // None
+	contentAbsent                     // no "content"
 )
 
 // The call of the probe. Its texts occur in no template.
@@ -75,7 +75,7 @@ const probeSteps = 1_000_000
 
 // findTools renders the probe in the ways in which templates take calls, until one reads back.
 func (t *Template) findTools() {
-	t.tools = Tools{Form: &toolcall.JSON, Found: "none", variable: "tools"}
+	t.tools = Tools{Syntax: &toolcall.JSON, Found: "none", variable: "tools"}
 	r := &t.tools
 	slow := false
 	render := func(tools []toolcall.Tool, opening bool, msgs ...Message) (string, error) {
@@ -112,11 +112,11 @@ func (t *Template) findTools() {
 	if err != nil {
 		plain, _ = render(offer, true, ask)
 	}
-	unread := "" // a rendering of calls that no form reads
+	unread := "" // a rendering of calls that no syntax reads
 	for _, calls := range [][]toolcall.Call{probeCalls, probeCalls[:1]} {
 		for _, asText := range []bool{true, false} {
-			for _, form := range []contentForm{contentEmpty, contentNull, contentAbsent} {
-				r.Text, r.content, r.Single = asText, form, false
+			for _, style := range []contentStyle{contentEmpty, contentNull, contentAbsent} {
+				r.Text, r.content, r.Single = asText, style, false
 				out, err := render(offer, false, ask, Message{Role: "assistant", Calls: calls})
 				if err != nil || !strings.Contains(out, probeTool.Name) {
 					continue
@@ -133,7 +133,7 @@ func (t *Template) findTools() {
 					}
 					continue
 				}
-				r.Form, r.Found = f.Laid(calls, probeTool, answer, turn), "rendered"
+				r.Syntax, r.Found = f.Laid(calls, probeTool, answer, turn), "rendered"
 				r.Calls, r.Single = true, len(calls) == 1
 				if derived {
 					r.Found = "derived"
@@ -153,19 +153,19 @@ func (t *Template) findTools() {
 	}
 	switch {
 	case f != nil && r.Offered:
-		r.Form, r.Found = f, "signs"
+		r.Syntax, r.Found = f, "signs"
 	case unread != "":
 		r.Found = "unread"
 	}
 	t.probeResults(render, offer, ask)
 }
 
-// AskVocabulary finds the form of a template that shows tools and tells nothing of calls, by the tokens of the model's
-// vocabulary. has reports whether a text is a token. It is called before the template is used.
+// AskVocabulary finds the syntax of a template that shows tools and tells nothing of calls, by the tokens of the
+// model's vocabulary. has reports whether a text is a token. It is called before the template is used.
 func (t *Template) AskVocabulary(has func(text string) bool) {
 	if r := &t.tools; r.Offered && r.Found == "none" {
 		if f := toolcall.ByVocab(has); f != nil {
-			r.Form, r.Found = f, "vocabulary"
+			r.Syntax, r.Found = f, "vocabulary"
 		}
 	}
 }
@@ -228,7 +228,7 @@ func (t *Template) probeResults(
 	}
 }
 
-// toolVariables are the names under which the template may take tools.
+// toolVariables returns the names under which the template may take tools.
 func (t *Template) toolVariables() []string {
 	names := []string{"tools"}
 	for _, v := range t.tmpl.Variables() {
@@ -263,7 +263,7 @@ var toolsText = func() *jinja.Template {
 	return t
 }()
 
-// toolVars are the variables for the tools that a request offers.
+// toolVars returns the variables for the tools that a request offers.
 func (t *Template) toolVars(tools []toolcall.Tool) (map[string]any, error) {
 	vars := map[string]any{}
 	if len(tools) == 0 {
@@ -305,7 +305,7 @@ func (t *Template) toolVars(tools []toolcall.Tool) (map[string]any, error) {
 // shortIDBytes is the length of an id in Mistral's templates.
 const shortIDBytes = 9
 
-// callID is an id as the template takes it.
+// callID returns an id as the template takes it.
 func (t *Template) callID(id string) string {
 	if !t.tools.shortIDs || len(id) == shortIDBytes && !strings.ContainsFunc(id, func(r rune) bool {
 		return !(r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z')

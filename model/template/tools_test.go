@@ -11,7 +11,7 @@ import (
 	"github.com/uma-serve/uma-serve/model/toolcall"
 )
 
-// forms is the table of published templates in docs/tools.md: template → form, how it was found.
+// documented returns the table of published templates in docs/tools.md: template → syntax, how it was found.
 func documented(t *testing.T) map[string][2]string {
 	t.Helper()
 	doc, err := os.ReadFile("../../docs/tools.md")
@@ -22,14 +22,14 @@ func documented(t *testing.T) map[string][2]string {
 	out := map[string][2]string{}
 	for _, m := range regexp.MustCompile(`(?m)^\| ([^|]+) \| ([^|]+) \| ([^|]+) \|$`).FindAllStringSubmatch(section,
 		-1) {
-		if m[2] != "form" && !strings.HasPrefix(m[1], "---") {
+		if m[2] != "syntax" && !strings.HasPrefix(m[1], "---") {
 			out[m[1]] = [2]string{m[2], m[3]}
 		}
 	}
 	return out
 }
 
-// The form of every published template is the one that docs/tools.md lists.
+// The syntax of every published template is the one that docs/tools.md lists.
 func TestPublishedForms(t *testing.T) {
 	want := documented(t)
 	for name, src := range published(t) {
@@ -40,7 +40,7 @@ func TestPublishedForms(t *testing.T) {
 			continue
 		}
 		r := tmpl.Tools()
-		if got := [2]string{r.Form.Name, r.Found}; got != want[name] {
+		if got := [2]string{r.Syntax.Name, r.Found}; got != want[name] {
 			t.Errorf("docs/tools.md: want | %s | %s | %s |, it has %q", name, got[0], got[1], want[name])
 		}
 		delete(want, name)
@@ -77,7 +77,7 @@ func conversationWithCalls() []Message {
 }
 
 // Every published template renders a conversation with tools, parallel calls and their results: nothing of it is lost,
-// in whatever way the template takes it, and the calls read back in the model's form.
+// in whatever way the template takes it, and the calls read back in the model's syntax.
 func TestPublishedConversations(t *testing.T) {
 	for name, src := range published(t) {
 		t.Run(strings.TrimSuffix(name, ".jinja"), func(t *testing.T) {
@@ -102,10 +102,10 @@ func TestPublishedConversations(t *testing.T) {
 				t.Fatal("no question")
 			}
 			var c toolcall.Collect
-			p := toolcall.NewParser(tmpl.Tools().Form.Resolve(nil), toolcall.NewTools(offered), toolcall.Options{})
+			p := toolcall.NewParser(tmpl.Tools().Syntax.Resolve(nil), toolcall.NewTools(offered), toolcall.Options{})
 			turn := out[at+len("question-one"):]
 			// it is found at the answer's beginning only
-			if tmpl.Tools().Form.Bare && !strings.Contains(turn, "<tool_call>") {
+			if tmpl.Tools().Syntax.Bare && !strings.Contains(turn, "<tool_call>") {
 				turn = turn[max(0, strings.Index(turn, `{"name"`)):]
 			}
 			c.Add(p.Push([]byte(turn)))
@@ -116,14 +116,14 @@ func TestPublishedConversations(t *testing.T) {
 			}
 			want := []string{"get_weather", "lookup", "lookup"}
 			if n := min(len(names), len(want)); n == 0 || !slices.Equal(names[:n], want[:n]) ||
-				n < 3 && !tmpl.Tools().Form.Bare {
+				n < 3 && !tmpl.Tools().Syntax.Bare {
 				t.Errorf("calls %q\n%s", names, out)
 			}
 		})
 	}
 }
 
-// A template with unknown markers gets a form derived from its renderings.
+// A template with unknown markers gets a syntax derived from its renderings.
 func TestDerivedForms(t *testing.T) {
 	rename := func(pairs ...string) func(string) string { return strings.NewReplacer(pairs...).Replace }
 	all := published(t)
@@ -154,7 +154,7 @@ func TestDerivedForms(t *testing.T) {
 			}
 			if r := tmpl.Tools(); r.Found != "derived" || !r.Calls {
 				out, err := tmpl.Render(Input{Messages: conversationWithCalls(), Tools: offered})
-				t.Errorf("form %s, %s\n%s, %v", r.Form.Name, r.Found, out, err)
+				t.Errorf("syntax %s, %s\n%s, %v", r.Syntax.Name, r.Found, out, err)
 			}
 		})
 	}
@@ -243,12 +243,12 @@ func TestShortIDs(t *testing.T) {
 
 // before are the texts that p allows before the first argument of a call, ending with a NUL; false: white space in them
 // is free.
-func before(p *toolcall.Part) (texts []string, exact bool) {
+func before(p *toolcall.Expr) (texts []string, exact bool) {
 	switch {
 	case p.Gap != 0:
 		return nil, false
 	case p.Repeat != nil:
-		return before(&p.Repeat.Part)
+		return before(&p.Repeat.Expr)
 	case p.Any != nil:
 		for i := range p.Any {
 			t, ok := before(&p.Any[i])
@@ -291,7 +291,7 @@ func TestRequiredCallsAreWrittenAsRendered(t *testing.T) {
 			t.Fatal(name, err)
 		}
 		r := tmpl.Tools()
-		spec := r.Form.Resolve(nil)
+		spec := r.Syntax.Resolve(nil)
 		choice := toolcall.Choice{Mode: toolcall.Required}
 		part := spec.Text([]toolcall.Tool{probeTool}, choice, true)
 		if spec.Headed() {

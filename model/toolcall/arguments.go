@@ -10,9 +10,9 @@ const Item = itemName
 type Args struct {
 	Tool    *Tool
 	Between string // two of them
-	Open    Part
+	Open    Expr
 	Values  []Value
-	Close   Part
+	Close   Expr
 	Escaped bool // names are escaped as in XML attributes
 	Nested  *Nested
 }
@@ -30,8 +30,8 @@ type Nested struct {
 type Value struct {
 	Types types // JSON types, as jsonschema.Types
 	Style Style
-	Open  Part // around the value
-	Close Part
+	Open  Expr // around the value
+	Close Expr
 	// Named, unless it is empty: Close is followed by the argument's name and Named.
 	Named string
 	Until string // text that a value of style AsText does not hold; with Named, if the name and Named follow
@@ -49,13 +49,13 @@ const (
 	AsJSON     Style = iota
 	AsText           // a string without quotes and escapes
 	AsPython         // None, True and False; strings in single quotes
-	AsNested         // objects and lists in the form's own notation: see Nested
+	AsNested         // objects and lists in the syntax's own notation: see Nested
 	AsElements       // objects and lists as arguments again; the entries of a list are named Item
 )
 
 // arguments describes the arguments of t.
-func (w writer) arguments(t *Tool) Part {
-	s, f := w.Spec, w.form
+func (w writer) arguments(t *Tool) Expr {
+	s, f := w.Spec, w.syntax
 	a := &Args{Tool: t, Escaped: f.Escaped}
 	others := anyType &^ typeString
 	switch f.Notation {
@@ -64,8 +64,8 @@ func (w writer) arguments(t *Tool) Part {
 		a.Values = w.elements()
 	case Braces:
 		quote := literal(s.quote)
-		a.Between, a.Close = ",", Part{}
-		a.Values = []Value{{Types: typeString, Style: AsText, Open: Part{Seq: []Part{literal(":"), quote}},
+		a.Between, a.Close = ",", Expr{}
+		a.Values = []Value{{Types: typeString, Style: AsText, Open: Expr{Seq: []Expr{literal(":"), quote}},
 			Close: quote, Until: quote.Literal, Told: true}, {Types: others, Open: literal(":")},
 			{Types: typeObject | typeArray, Style: AsNested, Open: literal(":")}}
 		a.Nested = &Nested{KeyClose: ":", Separator: ",", Quote: quote.Literal}
@@ -75,15 +75,15 @@ func (w writer) arguments(t *Tool) Part {
 			{Types: typeObject | typeArray, Style: AsNested, Open: literal("=")}}
 		a.Nested = &Nested{KeyOpen: `"`, KeyClose: `": `, Separator: ", "}
 	}
-	return Part{Args: a}
+	return Expr{Args: a}
 }
 
-// elements are the ways in which an element holds a value.
+// elements returns the ways in which an element holds a value.
 func (w writer) elements() (list []Value) {
-	s, p := w.Spec, &w.form.Params
+	s, p := w.Spec, &w.syntax.Params
 	middle, shut := firstLiteral(s.paramMiddle, p.Middle), firstLiteral(s.paramClose, p.Close)
-	seq := func(parts ...Part) Part {
-		var out []Part
+	seq := func(parts ...Expr) Expr {
+		var out []Expr
 		for _, x := range parts {
 			if before, after, ok := strings.Cut(x.Literal, "\n"); ok && before != "" && after != "" {
 				out = append(out, literal(before), w.space(inMiddle), literal(after))
@@ -91,7 +91,7 @@ func (w writer) elements() (list []Value) {
 				out = append(out, x)
 			}
 		}
-		return Part{Seq: out}
+		return Expr{Seq: out}
 	}
 	pad := literal(p.Pad)
 	add := func(types types, style Style, attr string) {
@@ -121,7 +121,7 @@ func (w writer) elements() (list []Value) {
 				Open: seq(middle, literal(p.Raw[0])), Close: seq(literal(p.Raw[1]), shut)})
 		}
 		add(others, AsJSON, "")
-	case w.form.Escaped: // types by name
+	case w.syntax.Escaped: // types by name
 		add(typeString, AsText, "string")
 		for _, name := range typeWords {
 			add(typeNames[name], AsJSON, name)
@@ -133,26 +133,26 @@ func (w writer) elements() (list []Value) {
 	return list
 }
 
-// typeWords are the types other than string, as forms with types by name have them.
+// typeWords are the types other than string, as syntaxes with types by name have them.
 var typeWords = []string{"object", "array", "number", "boolean", "null"}
 
 // sketch is a's text for arguments of any values, for layoutReader.
-func (a *Args) sketch() Part {
+func (a *Args) sketch() Expr {
 	if len(a.Values) == 0 {
-		return Part{Schema: []byte("{}")}
+		return Expr{Schema: []byte("{}")}
 	}
 	var list []member
 	for _, name := range propertyNames(a.Tool.Parameters) {
-		var values []Part
+		var values []Expr
 		for _, v := range a.Values {
-			values = append(values, Part{Seq: []Part{v.Open, v.sketch(), v.Close, literal(v.end(name))}})
+			values = append(values, Expr{Seq: []Expr{v.Open, v.sketch(), v.Close, literal(v.end(name))}})
 		}
-		list = append(list, member{Part{Seq: []Part{a.Open, literal(name), {Any: values}, a.Close}}, a.Between})
+		list = append(list, member{Expr{Seq: []Expr{a.Open, literal(name), {Any: values}, a.Close}}, a.Between})
 	}
-	return Part{members: list}
+	return Expr{members: list}
 }
 
-// end is the text behind Close.
+// end returns the text behind Close.
 func (v *Value) end(name string) string {
 	if v.Named == "" {
 		return ""
@@ -160,14 +160,14 @@ func (v *Value) end(name string) string {
 	return name + v.Named
 }
 
-func (v *Value) sketch() Part {
+func (v *Value) sketch() Expr {
 	switch v.Style {
 	case AsText:
-		return Part{Until: v.Until}
+		return Expr{Until: v.Until}
 	case AsPython:
-		return Part{Seq: []Part{literal("'"), {Until: "'"}, literal("'")}}
+		return Expr{Seq: []Expr{literal("'"), {Until: "'"}, literal("'")}}
 	case AsElements:
-		return Part{Until: v.Until}
+		return Expr{Until: v.Until}
 	}
-	return Part{Schema: []byte("{}")}
+	return Expr{Schema: []byte("{}")}
 }

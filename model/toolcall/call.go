@@ -30,7 +30,7 @@ search:
 			}
 			continue
 		}
-		if text[i] == '{' && s.form.Notation == Object { // the model, or its tokenizer, leaves Middle out
+		if text[i] == '{' && s.syntax.Notation == Object { // the model, or its tokenizer, leaves Middle out
 			break search
 		}
 		if p.state == inName {
@@ -69,7 +69,7 @@ search:
 	if !p.named() {
 		return true
 	}
-	switch s.form.Notation {
+	switch s.syntax.Notation {
 	case Tagged:
 		p.state = inParam
 		p.args = append(p.args, '{')
@@ -88,7 +88,7 @@ search:
 	return true
 }
 
-// codeFences stand around arguments in some forms, and around JSON where models add them.
+// codeFences stand around arguments in some syntaxes, and around JSON where models add them.
 var codeFences = [][]byte{[]byte("```json"), []byte("```")}
 
 // object reads what stands before the arguments of an Object.
@@ -149,7 +149,7 @@ func (p *Parser) argumentText() bool {
 			return true
 		}
 		p.hasArgs = true
-		if p.spec.form.Notation == Object {
+		if p.spec.syntax.Notation == Object {
 			p.end()
 			return true
 		}

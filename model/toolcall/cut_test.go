@@ -24,16 +24,16 @@ func cut(spec *Spec, tools *Tools, text string, stream, ended bool) *Collect {
 	return &c
 }
 
-// TestCutCalls: wherever an answer with calls is cut off, in every form, nothing of a call's notation is text, the
+// TestCutCalls: wherever an answer with calls is cut off, in every syntax, nothing of a call's notation is text, the
 // calls before it are whole, and the cut one is reported as unfinished.
 func TestCutCalls(t *testing.T) {
 	tools := testTools(t)
-	files, _ := filepath.Glob("testdata/forms/*.txt")
+	files, _ := filepath.Glob("testdata/syntaxes/*.txt")
 	points, wrong := 0, 0
 	for _, path := range files {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			var name, begun string
-			d.ScanArgs(t, "form", &name)
+			d.ScanArgs(t, "syntax", &name)
 			d.MaybeScanArgs(t, "begun", &begun)
 			spec := ByName(name).Resolve(nil)
 			whole := parse(spec, tools, Options{}, []byte(d.Input))

@@ -7,10 +7,10 @@ import (
 	"github.com/uma-serve/uma-serve/model/toolcall/stream"
 )
 
-// derive makes a form from what an unknown template renders for calls. answer is the rendering without the header of
+// derive makes a syntax from what an unknown template renders for calls. answer is the rendering without the header of
 // the assistant's turn. It returns nil where it cannot tell the parts apart; what it returns may be wrong, and is to be
 // read back.
-func derive(calls []Call, answer string) *Form {
+func derive(calls []Call, answer string) *Syntax {
 	d := deriver{calls: calls, text: answer}
 	for _, c := range calls {
 		var arguments map[string]any
@@ -26,7 +26,7 @@ func derive(calls []Call, answer string) *Form {
 			return nil
 		}
 	}
-	f := &Form{Name: "derived"}
+	f := &Syntax{Name: "derived"}
 	switch {
 	case d.envelope():
 		f.Notation, f.Keys = d.keys()
@@ -132,7 +132,7 @@ func holdsValue(v any, arguments map[string]any) bool {
 // envelope reports whether the name is within the JSON.
 func (d *deriver) envelope() bool { return d.tagged == nil && d.names[0] > d.spans[0][0] }
 
-// keys are the members of the first call's envelope.
+// keys returns the members of the first call's envelope.
 func (d *deriver) keys() (Notation, Keys) {
 	var object map[string]any
 	var k Keys
@@ -155,7 +155,7 @@ func (d *deriver) keys() (Notation, Keys) {
 	return Envelope, k
 }
 
-// lastMarker is the marker that text ends with, or its last word.
+// lastMarker returns the marker that text ends with, or its last word.
 func lastMarker(text string) string {
 	for _, b := range [...][2]string{{"<", ">"}, {"[", "]"}} {
 		if strings.HasSuffix(text, b[1]) {
@@ -168,7 +168,7 @@ func lastMarker(text string) string {
 	return text[strings.LastIndexAny(text, " \n<>[]{}()\"")+1:]
 }
 
-// firstMarker is the marker that text begins with, "" for other text. One in brackets closes something.
+// firstMarker returns the marker that text begins with, "" for other text. One in brackets closes something.
 func firstMarker(text string) string {
 	for _, b := range [...][2]string{{"<", ">"}, {"[/", "]"}} {
 		if i := strings.Index(text, b[1]); i >= 0 && strings.HasPrefix(text, b[0]) &&
@@ -180,7 +180,7 @@ func firstMarker(text string) string {
 }
 
 // around finds the texts around calls. enveloped: a call is its span; otherwise it begins with its name.
-func (d *deriver) around(f *Form, enveloped bool) {
+func (d *deriver) around(f *Syntax, enveloped bool) {
 	begin := d.names
 	if enveloped {
 		begin = nil
@@ -215,7 +215,7 @@ func (d *deriver) around(f *Form, enveloped bool) {
 }
 
 // middle divides the text between name and arguments at the call's id.
-func (d *deriver) middle(f *Form, text string) {
+func (d *deriver) middle(f *Syntax, text string) {
 	if id := d.calls[0].ID; id != "" {
 		if before, after, found := strings.Cut(text, id); found {
 			f.ID, text = some(before), after
@@ -272,7 +272,7 @@ func (d *deriver) parameters(name int, arguments map[string]any) bool {
 }
 
 // params makes the declaration of the parameters.
-func (d *deriver) params(f *Form) {
+func (d *deriver) params(f *Syntax) {
 	a, b := d.tagged[0], d.tagged[1]
 	open := commonSuffix(a[0], b[0])
 	shut := strings.TrimSuffix(a[2], open)
@@ -305,7 +305,7 @@ func commonSuffix(a, b string) string {
 	return suffix
 }
 
-// some is a list of one text without the white space around it, or nil.
+// some returns a list of one text without the white space around it, or nil.
 func some(text string) []string {
 	if text = strings.TrimSpace(text); text == "" {
 		return nil

@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// Read returns the form in which a chat template rendered calls of tool, or nil: the first of Forms whose parser reads
-// exactly these calls back, else a form derived from the rendering (derived). turn is the rendering from the
+// Read returns the syntax in which a chat template rendered calls of tool, or nil: the first of Syntaxes whose parser
+// reads exactly these calls back, else a syntax derived from the rendering (derived). turn is the rendering from the
 // assistant's turn on, answer what of it follows the turn's header.
-func Read(calls []Call, tool Tool, answer, turn string) (form *Form, derived bool) {
+func Read(calls []Call, tool Tool, answer, turn string) (syntax *Syntax, derived bool) {
 	tools := NewTools([]Tool{tool})
-	for i := range Forms {
-		if f := &Forms[i]; f.reads(calls, tools, answer, turn) {
+	for i := range Syntaxes {
+		if f := &Syntaxes[i]; f.reads(calls, tools, answer, turn) {
 			return f, false
 		}
 	}
@@ -22,8 +22,8 @@ func Read(calls []Call, tool Tool, answer, turn string) (form *Form, derived boo
 	return nil, false
 }
 
-// reads reports whether the form's parser finds exactly calls.
-func (f *Form) reads(calls []Call, tools *Tools, answer, turn string) bool {
+// reads reports whether the syntax's parser finds exactly calls.
+func (f *Syntax) reads(calls []Call, tools *Tools, answer, turn string) bool {
 	spec := f.resolve(nil)
 	texts := []string{answer}
 	if !f.Bare || len(spec.open) > 0 { // what has an opening is found anywhere
@@ -54,35 +54,35 @@ func sameJSON(a, b string) bool {
 	return err == nil && err2 == nil && string(p) == string(q)
 }
 
-// BySigns returns the form that a template's text is about, for a template that does not render calls; nil when there
+// BySigns returns the syntax that a template's text is about, for a template that does not render calls; nil when there
 // is none.
-func BySigns(template string) *Form {
-	for i := range Forms {
-		for _, signs := range Forms[i].Signs {
+func BySigns(template string) *Syntax {
+	for i := range Syntaxes {
+		for _, signs := range Syntaxes[i].Signs {
 			if !slices.ContainsFunc(signs, func(s string) bool { return !strings.Contains(template, s) }) {
-				return &Forms[i]
+				return &Syntaxes[i]
 			}
 		}
 	}
 	return nil
 }
 
-// ByVocab returns the form whose markers a vocabulary has as tokens, nil when there is none. has reports whether a text
-// is a token.
-func ByVocab(has func(text string) bool) *Form {
-	for i := range Forms {
-		if v := Forms[i].Vocab; len(v) > 0 && !slices.ContainsFunc(v, func(s string) bool { return !has(s) }) {
-			return &Forms[i]
+// ByVocab returns the syntax whose markers a vocabulary has as tokens, nil when there is none. has reports whether a
+// text is a token.
+func ByVocab(has func(text string) bool) *Syntax {
+	for i := range Syntaxes {
+		if v := Syntaxes[i].Vocab; len(v) > 0 && !slices.ContainsFunc(v, func(s string) bool { return !has(s) }) {
+			return &Syntaxes[i]
 		}
 	}
 	return nil
 }
 
-// ByName returns the form of that name, or nil.
-func ByName(name string) *Form {
-	for i := range Forms {
-		if Forms[i].Name == name {
-			return &Forms[i]
+// ByName returns the syntax of that name, or nil.
+func ByName(name string) *Syntax {
+	for i := range Syntaxes {
+		if Syntaxes[i].Name == name {
+			return &Syntaxes[i]
 		}
 	}
 	return nil

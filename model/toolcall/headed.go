@@ -7,42 +7,42 @@ import "strings"
 func (s *Spec) Headed() bool { return len(s.heads) > 0 }
 
 // Named: see Headed.
-func (s *Spec) Named() bool { return s.Headed() && s.form.NameTag != "" }
+func (s *Spec) Named() bool { return s.Headed() && s.syntax.NameTag != "" }
 
 // TextWithHeader is Text with the header of the message. Where the choice requires a call the header is one that
 // templates write, otherwise any that models are known to write.
-func (s *Spec) TextWithHeader(tools []Tool, choice Choice, parallel bool) Part {
-	var calls []Part
+func (s *Spec) TextWithHeader(tools []Tool, choice Choice, parallel bool) Expr {
+	var calls []Expr
 	for i := range tools {
 		if choice.Mode == Named && tools[i].Name != choice.Name {
 			continue
 		}
-		body := Part{Args: &Args{Tool: &tools[i]}}
+		body := Expr{Args: &Args{Tool: &tools[i]}}
 		if !s.Named() {
 			body = s.Text(tools[i:i+1], Choice{Mode: choice.Mode, Name: tools[i].Name}, parallel)
 		}
-		calls = append(calls, Part{Seq: []Part{s.header(tools[i].Name, choice.Mode >= Required), body}})
+		calls = append(calls, Expr{Seq: []Expr{s.header(tools[i].Name, choice.Mode >= Required), body}})
 	}
-	return Part{Any: calls}
+	return Expr{Any: calls}
 }
 
 // header describes the header of a call of a tool.
-func (s *Spec) header(name string, exact bool) Part {
+func (s *Spec) header(name string, exact bool) Expr {
 	if exact || len(s.channels) == 0 {
-		var any []Part
+		var any []Expr
 		for _, head := range s.heads {
 			any = append(any, literal(strings.Replace(head, "NAME", name, 1)))
 		}
-		return Part{Any: any}
+		return Expr{Any: any}
 	}
-	var channels []Part
+	var channels []Expr
 	for _, text := range s.channels {
 		channels = append(channels, literal(text))
 	}
-	to, channel := literal(" "+s.form.NameTag+s.form.Prefix+name), Part{Any: channels}
-	word := Part{Pattern: "[A-Za-z0-9_-]{1,16}"}
-	typed := Part{Any: []Part{{Seq: []Part{literal(" "), optional(literal(s.typed)), word}},
-		{Seq: []Part{literal(s.typed), word}}, {}}}
-	message := firstLiteral(s.middle, s.form.Middle)
-	return Part{Any: []Part{{Seq: []Part{channel, to, typed, message}}, {Seq: []Part{to, channel, typed, message}}}}
+	to, channel := literal(" "+s.syntax.NameTag+s.syntax.Prefix+name), Expr{Any: channels}
+	word := Expr{Pattern: "[A-Za-z0-9_-]{1,16}"}
+	typed := Expr{Any: []Expr{{Seq: []Expr{literal(" "), optional(literal(s.typed)), word}},
+		{Seq: []Expr{literal(s.typed), word}}, {}}}
+	message := firstLiteral(s.middle, s.syntax.Middle)
+	return Expr{Any: []Expr{{Seq: []Expr{channel, to, typed, message}}, {Seq: []Expr{to, channel, typed, message}}}}
 }

@@ -28,23 +28,23 @@ const (
 	gaps
 )
 
-// layout has the choices that a form leaves open, such as white space, as a model's template makes them.
+// layout has the choices that a syntax leaves open, such as white space, as a model's template makes them.
 type layout struct {
 	space [gaps]string
-	bare  bool // a call of a form that has an opening stands without it
+	bare  bool // a call of a syntax that has an opening stands without it
 	ids   bool // an optional id is there
 	known bool
 }
 
-// What Form.Write shows of a form whose template renders no calls.
+// What Syntax.Write shows of a syntax whose template renders no calls.
 var (
 	layoutTool  = Tool{Name: "layout", Parameters: []byte(`{"type":"object","properties":{"a":{"type":"string"}}}`)}
 	layoutCalls = []Call{{Name: "layout", Arguments: `{"a":"b"}`}, {Name: "layout", Arguments: `{"a":"c"}`}}
 )
 
-// Laid returns the form with the layout of the first of texts in which a template rendered calls of tool; f itself if
+// Laid returns the syntax with the layout of the first of texts in which a template rendered calls of tool; f itself if
 // none shows it. Text then writes calls as the template does.
-func (f *Form) Laid(calls []Call, tool Tool, texts ...string) *Form {
+func (f *Syntax) Laid(calls []Call, tool Tool, texts ...string) *Syntax {
 	for len(calls) > 0 {
 		for _, text := range texts {
 			if l, ok := f.layoutOf(calls, tool, text); ok {
@@ -53,13 +53,13 @@ func (f *Form) Laid(calls []Call, tool Tool, texts ...string) *Form {
 				return &g
 			}
 		}
-		calls = calls[:len(calls)-1] // a template may put more than the form around the second one
+		calls = calls[:len(calls)-1] // a template may put more than the syntax around the second one
 	}
 	return f
 }
 
 // layoutOf finds where and how answer has calls.
-func (f *Form) layoutOf(calls []Call, tool Tool, answer string) (layout, bool) {
+func (f *Syntax) layoutOf(calls []Call, tool Tool, answer string) (layout, bool) {
 	spec := f.resolve(nil)
 	r := layoutReader{text: answer}
 	for _, bare := range []bool{false, true} {
@@ -88,7 +88,7 @@ type layoutReader struct {
 }
 
 // match reports whether p and then next match the text after from bytes.
-func (r *layoutReader) match(p *Part, from int, next func(int) bool) bool {
+func (r *layoutReader) match(p *Expr, from int, next func(int) bool) bool {
 	rest := r.text[from:]
 	switch {
 	case p.Literal != "":
@@ -150,14 +150,14 @@ func (r *layoutReader) match(p *Part, from int, next func(int) bool) bool {
 		}
 		return false
 	case p.Repeat != nil:
-		again := Part{Seq: []Part{p.Repeat.Separator, p.Repeat.Part}}
+		again := Expr{Seq: []Expr{p.Repeat.Separator, p.Repeat.Expr}}
 		var more func(at, n int) bool
 		more = func(at, n int) bool {
 			return next(at) || (p.Repeat.Max == 0 || n < p.Repeat.Max) && r.match(&again, at, func(to int) bool {
 				return to > at && more(to, n+1)
 			})
 		}
-		return r.match(&p.Repeat.Part, from, func(to int) bool { return more(to, 1) })
+		return r.match(&p.Repeat.Expr, from, func(to int) bool { return more(to, 1) })
 	case p.Args != nil:
 		sketch := p.Args.sketch()
 		return r.match(&sketch, from, next)
@@ -167,7 +167,7 @@ func (r *layoutReader) match(p *Part, from int, next func(int) bool) bool {
 	return next(from)
 }
 
-func (r *layoutReader) sequence(parts []Part, at int, next func(int) bool) bool {
+func (r *layoutReader) sequence(parts []Expr, at int, next func(int) bool) bool {
 	if len(parts) == 0 {
 		return next(at)
 	}
@@ -187,7 +187,7 @@ func (r *layoutReader) members(list []member, at int, seen uint, next func(int) 
 			}
 			from += len(list[i].between)
 		}
-		if r.match(&list[i].part, from, func(to int) bool { return r.members(list, to, seen|1<<i, next) }) {
+		if r.match(&list[i].expr, from, func(to int) bool { return r.members(list, to, seen|1<<i, next) }) {
 			return true
 		}
 	}

@@ -3,17 +3,17 @@ package toolcall
 import "testing"
 
 // open counts the white space of p that is free.
-func (p *Part) open() (n int) {
+func (p *Expr) open() (n int) {
 	if p.Gap != noGap {
 		n++
 	}
-	for _, list := range [][]Part{p.Seq, p.Any} {
+	for _, list := range [][]Expr{p.Seq, p.Any} {
 		for i := range list {
 			n += list[i].open()
 		}
 	}
 	if p.Repeat != nil {
-		n += p.Repeat.Part.open() + p.Repeat.Separator.open()
+		n += p.Repeat.Expr.open() + p.Repeat.Separator.open()
 	}
 	if p.Args != nil {
 		n += p.Args.Open.open() + p.Args.Close.open()
@@ -21,12 +21,12 @@ func (p *Part) open() (n int) {
 	return n
 }
 
-// TestRequiredCallsLeaveNothingOpen: where a call is required, no form leaves a choice of white space; where the model
-// begins the call itself, it does.
+// TestRequiredCallsLeaveNothingOpen: where a call is required, no syntax leaves a choice of white space; where the
+// model begins the call itself, it does.
 func TestRequiredCallsLeaveNothingOpen(t *testing.T) {
 	list := testTools(t).list[:3]
-	for i := range Forms {
-		f := &Forms[i]
+	for i := range Syntaxes {
+		f := &Syntaxes[i]
 		if f.Name == "harmony" || f.Name == "kimi-k3" { // a header; attributes that only a template can show
 			continue
 		}
@@ -46,7 +46,7 @@ func TestLayouts(t *testing.T) {
 		`"b":{"type":"integer"}},"required":["a","b"],"additionalProperties":false}`)}
 	calls := []Call{{ID: "1", Name: "zz", Arguments: `{"a":"x","b":1}`},
 		{ID: "2", Name: "zz", Arguments: `{"a":"y","b":2}`}}
-	for _, c := range []struct{ form, answer string }{
+	for _, c := range []struct{ syntax, answer string }{
 		{"hermes", "<tool_call>\n{\"name\": \"zz\", \"arguments\": {\"a\":\"x\",\"b\":1}}\n</tool_call>\n" +
 			"<tool_call>\n{\"name\": \"zz\", \"arguments\": {\"a\":\"y\",\"b\":2}}\n</tool_call>"},
 		{"hermes", "\n<tool_call>{\"name\":\"zz\",\"arguments\":{\"a\":\"x\",\"b\":1}}</tool_call><tool_call>" +
@@ -65,14 +65,14 @@ func TestLayouts(t *testing.T) {
 			"{\"a\":\"x\",\"b\":1}}\n]<|END_ACTION|>"},
 		{"lfm2", `<|tool_call_start|>[zz(a='x', b=1)]<|tool_call_end|>`},
 	} {
-		f := ByName(c.form)
+		f := ByName(c.syntax)
 		of := calls
 		if !layoutHas(c.answer, 2) {
 			of = calls[:1]
 		}
 		g := f.Laid(of, tool, c.answer)
 		if g == f {
-			t.Errorf("%s: the layout of %q is not found", c.form, c.answer)
+			t.Errorf("%s: the layout of %q is not found", c.syntax, c.answer)
 			continue
 		}
 		spec := g.Resolve(nil)
@@ -83,7 +83,7 @@ func TestLayouts(t *testing.T) {
 			found = found || r.match(&text, at, func(end int) bool { return end >= len(c.answer) })
 		}
 		if !found || text.open() > 0 {
-			t.Errorf("%s: %q is not what a required call is, %+v, %d places are free", c.form, c.answer, g.layout,
+			t.Errorf("%s: %q is not what a required call is, %+v, %d places are free", c.syntax, c.answer, g.layout,
 				text.open())
 		}
 	}

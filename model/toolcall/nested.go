@@ -7,7 +7,7 @@ import (
 	"github.com/uma-serve/uma-serve/model/toolcall/stream"
 )
 
-// Values of a Nested form: the members of an object are elements with their names, the entries of a list elements
+// Values of a Nested syntax: the members of an object are elements with their names, the entries of a list elements
 // named item.
 
 const itemName = "item"
@@ -99,7 +99,7 @@ func (r *resolver) itemsOf(raw json.RawMessage, depth int) json.RawMessage {
 // elem is a child of a value.
 type elem struct{ name, text []byte }
 
-// elements are the elements that text consists of; nil for any other text.
+// elements returns the elements that text consists of; nil for any other text.
 func elements(text, open, middle, shut []byte) (list []elem) {
 	for {
 		text = bytes.TrimSpace(text)
@@ -130,18 +130,18 @@ func elements(text, open, middle, shut []byte) (list []elem) {
 	}
 }
 
-// named is a tag of an element with its name.
+// named returns a tag of an element with its name.
 func named(begin, name, end []byte) []byte {
 	tag := make([]byte, 0, len(begin)+len(name)+len(end))
 	return append(append(append(tag, begin...), name...), end...)
 }
 
-// tag is an element.
+// tag returns an element.
 func (p *Params) tag(name, text string) string {
 	return first(p.Open) + name + first(p.Middle) + text + first(p.Close) + name + first(p.Middle)
 }
 
-// nest is a JSON value as elements hold it.
+// nest returns a JSON value as elements hold it.
 func (p *Params) nest(value string) string {
 	var list []json.RawMessage
 	var text string
@@ -158,7 +158,7 @@ func (p *Params) nest(value string) string {
 			return text
 		}
 	case typeObject:
-		return (&Form{}).members(value, "", func(key, value string) string { return p.tag(key, p.nest(value)) })
+		return (&Syntax{}).members(value, "", func(key, value string) string { return p.tag(key, p.nest(value)) })
 	}
 	return value
 }

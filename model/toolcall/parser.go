@@ -15,7 +15,7 @@ type Options struct {
 	Stream bool
 	// MaxBytes bounds the text of a call, which is kept until it is complete; 0 means DefaultMaxBytes.
 	MaxBytes int
-	// Whole: an answer that is a call as a whole in another form than the model's is a call (whole.go).
+	// Whole: an answer that is a call as a whole in another syntax than the model's is a call (whole.go).
 	Whole bool
 	// Begun is the end of the prompt, where that is the beginning of a call (Spec.Begun).
 	Begun string
@@ -85,7 +85,7 @@ type reading struct {
 	key     []byte
 	may     param  // what the parameter may be
 	scan    int    // bytes after pos in which the value's end is not
-	shut    []byte // of a Nested form: the tags of the parameter
+	shut    []byte // of a Nested syntax: the tags of the parameter
 	again   []byte //
 	deep    int    // elements of its name that are open in its value
 	quoted  bool   // the value's opening quote is written
@@ -191,10 +191,10 @@ func (p *Parser) Quote(text []byte) []Event {
 func (p *Parser) Finish() []Event {
 	p.events, p.spans, p.out = p.events[:0], p.spans[:0], p.out[:0]
 	switch {
-	case p.state == inNext, p.Busy() && p.spec.form.Notation == Tagged && !p.endless():
+	case p.state == inNext, p.Busy() && p.spec.syntax.Notation == Tagged && !p.endless():
 		p.cutOff() // a marker of which the rest is missing would be read as a value
 		return p.take()
-	case p.Busy() && p.spec.form.Notation == Tagged:
+	case p.Busy() && p.spec.syntax.Notation == Tagged:
 		p.pos = len(p.buf)
 		p.fail(BadArgs)
 	}
@@ -233,7 +233,7 @@ func (p *Parser) mayBegin(text []byte) bool {
 		return false
 	}
 	_, _, f := p.start(trimmed)
-	return f == stream.Wait || !p.shown && p.spec.form.Bare && p.bareStart(trimmed) == stream.Wait
+	return f == stream.Wait || !p.shown && p.spec.syntax.Bare && p.bareStart(trimmed) == stream.Wait
 }
 
 // unfinished ends a call that the answer's end cuts off. Nothing of it is text, unless it is JSON that is no call.
@@ -257,7 +257,7 @@ func (p *Parser) unfinished() {
 
 // mayBeCall reports whether raw, the beginning of an object, may become one with the members of a call.
 func (p *Parser) mayBeCall(raw []byte) bool {
-	if p.spec.form.Notation == Keywords {
+	if p.spec.syntax.Notation == Keywords {
 		return true
 	}
 	if i := bytes.IndexByte(raw, '{'); i >= 0 {
@@ -351,7 +351,7 @@ func (p *Parser) run() {
 		case p.Busy() && p.limit() < len(p.buf):
 			p.fail(TooLong)
 		case p.final && p.Busy():
-			if p.state == inName && p.spec.form.Notation == Envelope { // code, of which the model wrote no call
+			if p.state == inName && p.spec.syntax.Notation == Envelope { // code, of which the model wrote no call
 				p.ending = false
 				p.fail(Unfinished)
 			} else {
@@ -374,7 +374,7 @@ func (p *Parser) limit() int {
 	return min(len(p.buf), p.from+p.opt.MaxBytes)
 }
 
-// rest is the text that is not read.
+// rest returns the text that is not read.
 func (p *Parser) rest() []byte { return p.buf[p.pos:p.limit()] }
 
 // last reports whether rest goes to the answer's end.

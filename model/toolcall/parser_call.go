@@ -44,7 +44,7 @@ func (p *Parser) fail(why Reason) {
 
 // named looks the call's tool up. It returns false after a failure.
 func (p *Parser) named() bool {
-	f := p.spec.form
+	f := p.spec.syntax
 	name := bytes.TrimSpace(stream.Unfenced(p.name))
 	if f.NameTag != "" {
 		i := bytes.Index(name, []byte(f.NameTag))

@@ -75,9 +75,9 @@ func (p *Parser) sectionEnd() stream.Found {
 	return stream.Yes
 }
 
-// inList reports whether the form writes calls as entries of a list.
+// inList reports whether the syntax writes calls as entries of a list.
 func (p *Parser) inList() bool {
-	n := p.spec.form.Notation
+	n := p.spec.syntax.Notation
 	return n == Envelope || n == Keyed || n == Keywords
 }
 
@@ -101,7 +101,7 @@ func (p *Parser) listBracket() stream.Found {
 
 // opening reads what begins a call. The section's first call begins with its section, others at position at.
 func (p *Parser) opening(at int) stream.Found {
-	s, f := p.spec, p.spec.form
+	s, f := p.spec, p.spec.syntax
 	if len(s.before) > 0 {
 		n, f := stream.OneOf(p.rest(), s.before, p.last())
 		if f == stream.Yes {
@@ -113,7 +113,7 @@ func (p *Parser) opening(at int) stream.Found {
 	}
 	c := p.buf[p.pos]
 	if p.inside > 0 && !p.list && !p.bare && (!p.open || len(s.close) == 0) && (len(s.close) > 0 || c != '{') {
-		return stream.No // the form has one call in a section
+		return stream.No // the syntax has one call in a section
 	}
 	named := stream.NameByte(c)
 	switch {

@@ -16,7 +16,7 @@ func (p *Parser) plainText() bool {
 	blank := !p.shown // only white space so far
 	for i := p.pos; i < len(p.buf); {
 		c := p.buf[i]
-		if blank && s.form.Bare && !stream.IsSpace(c) && i >= p.seed && !p.off {
+		if blank && s.syntax.Bare && !stream.IsSpace(c) && i >= p.seed && !p.off {
 			f := p.bareStart(p.buf[i:])
 			if f == stream.Yes && p.opt.Whole && !p.whole.off {
 				switch p.tools.otherHead(p.buf[i:]) {
@@ -123,7 +123,7 @@ func (p *Parser) inCode(i, n int) bool {
 		p.code.quotes(p.buf[p.pos:i])
 }
 
-// foreign returns how many bytes of a fenced marker of another form are not text: all of a control token's, the fence
+// foreign returns how many bytes of a fenced marker of another syntax are not text: all of a control token's, the fence
 // of any other.
 func (p *Parser) foreign(text []byte) (int, stream.Found) {
 	if text[0] != tags.HiddenFence {
@@ -156,7 +156,7 @@ func (p *Parser) begin(i, n int, kind startKind) {
 
 // bareStart reports whether a call without an opening may begin at text, which is the answer's beginning.
 func (p *Parser) bareStart(text []byte) stream.Found {
-	switch f := p.spec.form; f.Notation {
+	switch f := p.spec.syntax; f.Notation {
 	case Envelope, Keyed:
 		if text[0] == '{' {
 			return stream.Yes

@@ -28,7 +28,7 @@ var typeNames = map[string]types{
 	"object": typeObject, "array": typeArray,
 }
 
-// word is the name of a single type.
+// word returns the name of a single type.
 func (t types) word() string {
 	for _, name := range typeWords {
 		if t == typeNames[name] {
@@ -38,7 +38,7 @@ func (t types) word() string {
 	return "string"
 }
 
-// typeOf is the type of the JSON value that begins with c.
+// typeOf returns the type of the JSON value that begins with c.
 func typeOf(c byte) types {
 	switch c {
 	case '"':
@@ -353,7 +353,7 @@ func (p *param) append(out, text []byte) []byte {
 	return stream.AppendQuoted(out, text)
 }
 
-// propertyNames are the names of a schema's properties, in their order.
+// propertyNames returns the names of a schema's properties, in their order.
 func propertyNames(schema []byte) []string {
 	var n struct {
 		Properties orderedKeys `json:"properties"`

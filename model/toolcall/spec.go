@@ -10,7 +10,7 @@ import (
 	"github.com/uma-serve/uma-serve/model/toolcall/stream"
 )
 
-// Vocabulary is the part of runtime.Vocab that resolving a form needs. Find returns a negative number for no token.
+// Vocabulary is the part of runtime.Vocab that resolving a syntax needs. Find returns a negative number for no token.
 type Vocabulary interface {
 	Size() int
 	Piece(t int32) []byte
@@ -19,12 +19,12 @@ type Vocabulary interface {
 	Find(text string) int32
 }
 
-// Spec is a form in terms of one vocabulary. It is immutable and shared by all requests of a model.
+// Spec is a syntax in terms of one vocabulary. It is immutable and shared by all requests of a model.
 //
 // A marker that the vocabulary has as a token is recognised by that token only, as markers of thinking are (package
 // meridian); any other marker by its text. Pieces says how a token tells the parser that it is one.
 type Spec struct {
-	form *Form
+	syntax *Syntax
 
 	open, close, before, middle, after, id [][]byte
 	content, paramOpen, paramMiddle        [][]byte
@@ -59,8 +59,8 @@ const (
 	startWeak
 )
 
-// Resolve returns the form in terms of v; nil stands for a vocabulary that has none of its markers as tokens.
-func (f *Form) Resolve(v Vocabulary) *Spec {
+// Resolve returns the syntax in terms of v; nil stands for a vocabulary that has none of its markers as tokens.
+func (f *Syntax) Resolve(v Vocabulary) *Spec {
 	s := f.resolve(v)
 	if s.layout = f.layout; !s.layout.known { // no template has told
 		s.layout = f.Laid(layoutCalls, layoutTool, f.Write(layoutCalls), f.Write(layoutCalls[:1])).layout
@@ -69,8 +69,8 @@ func (f *Form) Resolve(v Vocabulary) *Spec {
 }
 
 // resolve is Resolve without a layout.
-func (f *Form) resolve(v Vocabulary) *Spec {
-	s := &Spec{form: f, keys: f.Keys, tokens: map[int32][]byte{}}
+func (f *Syntax) resolve(v Vocabulary) *Spec {
+	s := &Spec{syntax: f, keys: f.Keys, tokens: map[int32][]byte{}}
 	known := map[string]string{} // marker → as Push reads it
 	if v != nil {
 		texts := f.texts()
@@ -142,8 +142,8 @@ func (f *Form) resolve(v Vocabulary) *Spec {
 	return s
 }
 
-// Form returns the form that s was made of.
-func (s *Spec) Form() *Form { return s.form }
+// Syntax returns the syntax that s was made of.
+func (s *Spec) Syntax() *Syntax { return s.syntax }
 
 // Stop returns the tokens that end the turn after a call.
 func (s *Spec) Stop() []int32 { return s.stop }
@@ -172,8 +172,8 @@ func (s *Spec) Piece(t int32, piece []byte) []byte {
 	return piece
 }
 
-// texts are all texts of the form.
-func (f *Form) texts() []string {
+// texts returns all texts of the syntax.
+func (f *Syntax) texts() []string {
 	p := &f.Params
 	return slices.Concat(f.Open, f.Weak, f.Close, f.Before, f.Middle, f.After, f.ID, f.Content, p.Open, p.Middle,
 		p.Close, p.Attr, f.Heads, f.Channels, []string{f.Quote, f.Typed})

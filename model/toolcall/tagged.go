@@ -6,7 +6,7 @@ import (
 	"github.com/uma-serve/uma-serve/model/toolcall/stream"
 )
 
-// tagged reads a part of the arguments of a Tagged form.
+// tagged reads a part of the arguments of a Tagged syntax.
 func (p *Parser) tagged() bool {
 	switch p.state {
 	case inParam:
@@ -25,8 +25,8 @@ func (p *Parser) param() bool {
 	s, text := p.spec, p.rest()
 	m, ends := p.callEnds(text)
 	n, f := stream.OneOf(text, s.paramOpen, p.last())
-	// In a nested form the end of the call begins like a parameter.
-	if f == stream.Yes && !(s.form.Params.Nested && ends != stream.No) {
+	// In a nested syntax the end of the call begins like a parameter.
+	if f == stream.Yes && !(s.syntax.Params.Nested && ends != stream.No) {
 		p.pos += n
 		p.scan = 0
 		p.state = inParamKey
@@ -101,7 +101,7 @@ func (p *Parser) paramKey() bool {
 			return false
 		case f == stream.No:
 			continue
-		case p.state == inParamKey && s.form.Params.Nested && (i == 0 || text[0] == '/'):
+		case p.state == inParamKey && s.syntax.Params.Nested && (i == 0 || text[0] == '/'):
 			p.fail(BadArgs) // the end of another element
 			return true
 		case p.state == inParamKey:
@@ -124,11 +124,11 @@ func (p *Parser) paramKey() bool {
 // setKey writes a parameter's name.
 func (p *Parser) setKey(text []byte) {
 	key := stream.Unfenced(bytes.TrimSpace(bytes.Clone(text)))
-	if p.spec.form.Escaped {
+	if p.spec.syntax.Escaped {
 		key = unescape(key)
 	}
 	p.may = p.tools.param(p.tool, key)
-	if s := p.spec; s.form.Params.Nested {
+	if s := p.spec; s.syntax.Params.Nested {
 		p.shut, p.deep = named(s.paramClose[0], text, s.paramMiddle[0]), 0
 		p.again = named(s.paramOpen[0], text, s.paramMiddle[0])
 	}
@@ -158,7 +158,7 @@ func (p *Parser) paramValue() bool {
 		if n, f = p.valueEnds(text[i:]); f == stream.Yes && p.inRaw(text[:i]) {
 			f = stream.No
 		}
-		if s.form.Params.Nested && p.may.types&(typeObject|typeArray) != 0 {
+		if s.syntax.Params.Nested && p.may.types&(typeObject|typeArray) != 0 {
 			f = p.within(text[i:], f)
 		}
 		if f != stream.No {
@@ -174,7 +174,7 @@ func (p *Parser) paramValue() bool {
 			p.args, _ = stream.AppendString(p.args, value, true)
 			p.args = append(p.args, '"')
 		default:
-			if !s.form.Params.Nested {
+			if !s.syntax.Params.Nested {
 				value = stream.Unfenced(bytes.Clone(value))
 			}
 			if v := bytes.TrimSpace(value); len(s.raw[0]) > 0 && bytes.HasPrefix(v, s.raw[0]) &&
@@ -182,7 +182,7 @@ func (p *Parser) paramValue() bool {
 				len(v) >= len(s.raw[0])+len(s.raw[1]) {
 				value = v[len(s.raw[0]) : len(v)-len(s.raw[1])]
 			}
-			if s.form.Params.Nested {
+			if s.syntax.Params.Nested {
 				p.args = p.nestedValue(p.args, value, p.may, 0)
 			} else {
 				p.args = p.may.append(p.args, value)
@@ -276,7 +276,7 @@ func padded(text, pad []byte, final bool) (int, stream.Found) {
 // valueEnds reports whether a value ends at text: with its closing text, after which the call must go on or end,
 // because a value may hold the same text.
 func (p *Parser) valueEnds(text []byte) (n int, f stream.Found) {
-	if p.spec.form.Params.Nested {
+	if p.spec.syntax.Params.Nested {
 		n, f = stream.At(text, p.shut, p.last())
 	} else {
 		n, f = stream.OneOf(text, p.spec.paramClose, p.last())

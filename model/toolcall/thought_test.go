@@ -10,7 +10,7 @@ import (
 func TestCallsInThought(t *testing.T) {
 	const hermes = "<tool_call>\n{\"name\": \"bash\", \"arguments\": {\"command\": \"ls\"}}\n</tool_call>"
 	const now = "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>"
-	for _, c := range []struct{ form, text, thought, calls string }{
+	for _, c := range []struct{ syntax, text, thought, calls string }{
 		{"hermes", "Need ls.\n" + hermes, "Need ls.\n", "call bash {\"command\": \"ls\"}\n"},
 		{"hermes", hermes + "\n" + now + "\n", "", "call bash {\"command\": \"ls\"}\ncall now {}\n"},
 		{"hermes", "As in " + hermes + " or so.", "As in " + hermes + " or so.", ""},
@@ -25,7 +25,7 @@ func TestCallsInThought(t *testing.T) {
 		{"qwen3-coder", "Need ls.\n<tool_call>\n<function=bash>\n<parameter=command>\nls\n</parameter>\n</function>\n" +
 			"</tool_call>", "Need ls.\n", "call bash {\"command\":\"ls\"}\n"},
 	} {
-		spec := ByName(c.form).Resolve(nil)
+		spec := ByName(c.syntax).Resolve(nil)
 		for size := 1; size <= len(c.text); size++ {
 			for _, closed := range []bool{false, true} {
 				th := NewThought(spec, testTools(t))
@@ -47,7 +47,7 @@ func TestCallsInThought(t *testing.T) {
 				}
 				space := func(s string) string { return strings.TrimRight(s, " \n") }
 				if space(got) != space(thought) || closed && got != thought || report(&calls) != want {
-					t.Fatalf("%s, pieces of %d, closed %v: %q:\nthought %q\n%s", c.form, size, closed, c.text, got,
+					t.Fatalf("%s, pieces of %d, closed %v: %q:\nthought %q\n%s", c.syntax, size, closed, c.text, got,
 						report(&calls))
 				}
 			}
@@ -60,7 +60,7 @@ func TestCallsInThought(t *testing.T) {
 			var calls Collect
 			calls.Add(events)
 			if len(got) > cut || got != c.text[:len(got)] {
-				t.Fatalf("%s: %q cut at %d: %q", c.form, c.text, cut, got)
+				t.Fatalf("%s: %q cut at %d: %q", c.syntax, c.text, cut, got)
 			}
 			for _, r := range calls.Reasons {
 				if r != Unfinished {

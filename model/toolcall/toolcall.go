@@ -1,11 +1,11 @@
 // Package toolcall reads the tool calls that a model writes into its answer, while it writes them.
 //
-// Every model family has a form: the texts around a call, and how name and arguments are written between them. The
-// forms are data (Forms); one parser reads them all. Detect finds a model's form by rendering a known call with its
-// chat template and reading it back. Text is what a grammar must hold a call to, as data.
+// Every model family has a syntax: the texts around a call, and how name and arguments are written between them. The
+// syntaxes are data (Syntaxes); one parser reads them all. Detect finds a model's syntax by rendering a known call with
+// its chat template and reading it back. Text is what a grammar must hold a call to, as data.
 //
-// forms.go is the table of forms, parser.go decides which part of an answer is a call, package stream reads the values
-// in it, and part.go is the text of a call as a grammar holds it.
+// syntaxes.go is the table of syntaxes, parser.go decides which part of an answer is a call, package stream reads the
+// values in it, and part.go is the text of a call as a grammar holds it.
 //
 // The package is pure. It knows neither the wire protocol nor the scheduler; its Tool, Choice and Event are values.
 package toolcall
@@ -62,7 +62,7 @@ const (
 	NoCall      Reason = "no_call"      // markers of a call with none between them
 	NoName      Reason = "no_name"      // a call without the name of a tool
 	UnknownTool Reason = "unknown_tool" // a call of a tool that the request does not offer
-	BadArgs     Reason = "arguments"    // arguments that are no object in the form's notation
+	BadArgs     Reason = "arguments"    // arguments that are no object in the syntax's notation
 	Unfinished  Reason = "unfinished"   // the answer ended within a call
 	TooLong     Reason = "too_long"     // a call longer than Options.MaxBytes
 	OwnTool     Reason = "own_tool"     // a message to a tool that the model was trained with; its text is left out
@@ -81,7 +81,7 @@ func (r Reason) Explain() string {
 	case UnknownTool:
 		return "it names a tool that the request does not offer"
 	case BadArgs:
-		return "its arguments are not an object in the form's notation"
+		return "its arguments are not an object in the syntax's notation"
 	case Unfinished:
 		return "the answer ended within it"
 	case OwnTool:

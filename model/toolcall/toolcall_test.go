@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// docs/tools.md lists every form, in the order in which they are tried, and every reason.
-func TestDocumentListsForms(t *testing.T) {
+// docs/tools.md lists every syntax, in the order in which they are tried, and every reason.
+func TestDocumentListsSyntaxes(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/tools.md")
 	if err != nil {
 		t.Fatal(err)
@@ -28,11 +28,11 @@ func TestDocumentListsForms(t *testing.T) {
 		return names
 	}
 	want := []string{}
-	for i := range Forms {
-		want = append(want, Forms[i].Name)
+	for i := range Syntaxes {
+		want = append(want, Syntaxes[i].Name)
 	}
-	if got := column("| form | for example |"); strings.Join(got, ",") != strings.Join(want, ",") {
-		t.Errorf("docs/tools.md lists the forms\n%q\nthe code has\n%q", got, want)
+	if got := column("| syntax | for example |"); strings.Join(got, ",") != strings.Join(want, ",") {
+		t.Errorf("docs/tools.md lists the syntaxes\n%q\nthe code has\n%q", got, want)
 	}
 	want = want[:0]
 	for _, r := range Reasons {
@@ -123,25 +123,25 @@ func TestStreamedEvents(t *testing.T) {
 
 // TestPlain: once an answer is known to have no calls, what was held back and all that follows is text as it is.
 func TestPlain(t *testing.T) {
-	for _, form := range []string{"hermes", "llama-3", "json"} {
+	for _, syntax := range []string{"hermes", "llama-3", "json"} {
 		for _, text := range []string{
 			`{"name": "Bo", "age": 7}`, ` {"a": "<tool_call>", "b": [1, 2]}  `, "[\n  1,\n  2 ]\n",
 			`{"name": "bash", "x": "<tool_call>{}</tool_call>"}`,
 			`{"id": "7", "arguments": {"a": 1}}`, "```json\n{}\n```",
 		} {
 			for cut := range min(len(text), 12) {
-				p := NewParser(ByName(form).Resolve(nil), testTools(t), Options{})
+				p := NewParser(ByName(syntax).Resolve(nil), testTools(t), Options{})
 				var c Collect
 				c.Add(p.Push([]byte(text[:cut])))
 				p.Plain()
 				for _, b := range []byte(text[cut:]) {
 					if c.Add(p.Push([]byte{b})); len(c.Text) == 0 || c.Text[len(c.Text)-1] != b {
-						t.Fatalf("%s: %q cut at %d: %q is not shown at once", form, text, cut, b)
+						t.Fatalf("%s: %q cut at %d: %q is not shown at once", syntax, text, cut, b)
 					}
 				}
 				c.Add(p.Finish())
 				if string(c.Text) != text || len(c.Calls) != 0 || len(c.Reasons) != 0 {
-					t.Errorf("%s: %q cut at %d: %s", form, text, cut, report(&c))
+					t.Errorf("%s: %q cut at %d: %s", syntax, text, cut, report(&c))
 				}
 			}
 		}

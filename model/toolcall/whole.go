@@ -9,14 +9,14 @@ import (
 	"github.com/uma-serve/uma-serve/model/toolcall/stream"
 )
 
-// An answer that is a call as a whole, in another form than the model's own. Small models write the JSON of a call
+// An answer that is a call as a whole, in another syntax than the model's own. Small models write the JSON of a call
 // without the markers of their template, in a block of code or in the markers of another family. Such an answer is held
 // back while it may still become a call, and read when it has ended: text before or behind a call makes it text.
 
 // whole is the reading of the beginning of an answer.
 type whole struct {
-	off  bool // the answer is none
-	held bool // it names a tool: only its end can tell
+	off   bool // the answer is none
+	named bool // it names a tool: only its end can tell
 }
 
 // Members of the objects in which models write calls.
@@ -29,8 +29,8 @@ var (
 	wholeTypes = []string{"function", "tool_call", "function_call", "tool_use", "tool"}
 )
 
-// wholeForms are the forms whose markers a model of another family writes.
-var wholeForms = []string{"hermes", "qwen3-coder", "mistral", "functionary-3.1", "granite-3", "functools",
+// wholeSyntaxes are the syntaxes whose markers a model of another family writes.
+var wholeSyntaxes = []string{"hermes", "qwen3-coder", "mistral", "functionary-3.1", "granite-3", "functools",
 	"minimax-m2", "glm-4.5"}
 
 // wholeTags begin such an answer.
@@ -45,9 +45,9 @@ func (p *Parser) wholeStart(text []byte) stream.Found {
 	case w.off || !p.opt.Whole || p.calls > 0 || len(text) > p.opt.MaxBytes:
 		w.off = true
 		return stream.No
-	case !w.held:
+	case !w.named:
 		f := p.tools.wholeHead(text)
-		if w.held = f == stream.Yes; f == stream.No || p.final && f == stream.Wait {
+		if w.named = f == stream.Yes; f == stream.No || p.final && f == stream.Wait {
 			w.off = true
 			return stream.No
 		}
@@ -118,7 +118,7 @@ func (t *Tools) wholeHead(text []byte) stream.Found {
 	return t.objectHead(text, 0)
 }
 
-// otherHead reports whether JSON begins with a member that a form which begins with JSON itself does not read.
+// otherHead reports whether JSON begins with a member that a syntax which begins with JSON itself does not read.
 func (t *Tools) otherHead(text []byte) stream.Found {
 	text = bytes.TrimLeft(bytes.TrimLeft(text, "["), " \t\r\n")
 	if len(text) > 0 && text[0] == '{' {
@@ -275,7 +275,7 @@ func (t *Tools) wholeCalls(text []byte) []Call {
 	if text[0] == '{' {
 		return nil
 	}
-	for _, name := range wholeForms {
+	for _, name := range wholeSyntaxes {
 		f := ByName(name)
 		if f == nil {
 			continue

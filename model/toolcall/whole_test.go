@@ -89,14 +89,15 @@ var wild = []string{
 	"  {\"name\" : \"search\" , \"arguments\" : {\"query\" : \"a \\\"b\\\" {c}\", \"limit\" : 5}}  ",
 }
 
-// TestWholeAnswers: an answer that is a call as a whole is one, however it is cut into pieces, for models of each form.
+// TestWholeAnswers: an answer that is a call as a whole is one, however it is cut into pieces, for models of each
+// syntax.
 func TestWholeAnswers(t *testing.T) {
 	tools := wholeTools()
 	if len(wild) < 60 {
 		t.Fatalf("%d answers", len(wild))
 	}
-	for i := range Forms {
-		f := &Forms[i]
+	for i := range Syntaxes {
+		f := &Syntaxes[i]
 		spec, missed := f.Resolve(nil), 0
 		for _, text := range wild {
 			one := parse(spec, tools, Options{Whole: true}, []byte(text))
@@ -182,13 +183,13 @@ func ordinary() (list []string) {
 // TestOrdinaryAnswersAreNoCalls: JSON that only looks like a call stays the answer, unchanged.
 func TestOrdinaryAnswersAreNoCalls(t *testing.T) {
 	tools := wholeTools()
-	for i := range Forms {
-		spec := Forms[i].Resolve(nil)
+	for i := range Syntaxes {
+		spec := Syntaxes[i].Resolve(nil)
 		for _, text := range ordinary() {
 			without := parse(spec, tools, Options{}, []byte(text))
 			got := parse(spec, tools, Options{Whole: true}, []byte(text))
 			if report(got) != report(without) {
-				t.Errorf("%s: %q: %s", Forms[i].Name, text, report(got))
+				t.Errorf("%s: %q: %s", Syntaxes[i].Name, text, report(got))
 			}
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/uma-serve/uma-serve/model/toolcall/stream"
 )
 
-// Instructions tells a model whose template does not show tools which there are, and how to call them in this form.
-func (f *Form) Instructions(tools []Tool) string {
+// Instructions tells a model whose template does not show tools which there are, and how to call them in this syntax.
+func (f *Syntax) Instructions(tools []Tool) string {
 	var b strings.Builder
 	b.WriteString("You can call the functions below. To call one, write exactly this, with its name and its " +
 		"arguments, and nothing " +
@@ -36,9 +36,9 @@ func (f *Form) Instructions(tools []Tool) string {
 	return strings.TrimSpace(b.String())
 }
 
-// Write returns calls as a model of this form writes them, for templates that do not render calls. The arguments are
-// JSON objects; of a Tagged form and of Braces the values are JSON too.
-func (f *Form) Write(calls []Call) string {
+// Write returns calls as a model of this syntax writes them, for templates that do not render calls. The arguments are
+// JSON objects; of a Tagged syntax and of Braces the values are JSON too.
+func (f *Syntax) Write(calls []Call) string {
 	var b strings.Builder
 	each := f.each()
 	lines := each && (f.Notation == Envelope || len(f.Before) > 0 && f.Notation == Tagged)
@@ -88,7 +88,7 @@ func (f *Form) Write(calls []Call) string {
 	return b.String()
 }
 
-func (f *Form) write(b *strings.Builder, i int, c Call) {
+func (f *Syntax) write(b *strings.Builder, i int, c Call) {
 	arguments := c.Arguments
 	if strings.TrimSpace(arguments) == "" {
 		arguments = "{}"
@@ -157,7 +157,7 @@ func (f *Form) write(b *strings.Builder, i int, c Call) {
 
 // members joins the members of a JSON object, in their order. Another text, which a model may have written before it
 // was cut, is returned as it is.
-func (f *Form) members(object, separator string, member func(key, value string) string) string {
+func (f *Syntax) members(object, separator string, member func(key, value string) string) string {
 	if !json.Valid([]byte(object)) || !strings.HasPrefix(strings.TrimSpace(object), "{") {
 		return object
 	}
@@ -178,7 +178,7 @@ func (f *Form) members(object, separator string, member func(key, value string) 
 	return strings.Join(parts, separator)
 }
 
-// pythonic is a JSON value as Python writes it.
+// pythonic returns a JSON value as Python writes it.
 func pythonic(value string) string {
 	switch value {
 	case "true":

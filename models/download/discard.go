@@ -67,7 +67,7 @@ func (d *download) shares(folder string, files []string) bool {
 	return d.Choice == nil || slices.ContainsFunc(d.Choice.Files, shared)
 }
 
-// Place is the path of the first file of a download below the models directory dir, "" while it is not known.
+// Place returns the path of the first file of a download below the models directory dir, "" while it is not known.
 func (s *State) Place(dir string) string {
 	ref, err := pull.Parse(s.Name)
 	if err != nil || s.Choice == nil || len(s.Choice.Files) == 0 {

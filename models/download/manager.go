@@ -51,7 +51,7 @@ type State struct {
 	Err     *Failure  // of a failed or canceled one
 }
 
-// Done is the number of bytes that are here, Total that of all files; 0 while it is not known.
+// Done returns the number of bytes that are here, Total that of all files; 0 while it is not known.
 func (s *State) Done() (n int64) {
 	for _, f := range s.Files {
 		n += f.Done
@@ -59,7 +59,7 @@ func (s *State) Done() (n int64) {
 	return n
 }
 
-// Total is the number of bytes of all files; 0 while it is not known.
+// Total returns the number of bytes of all files; 0 while it is not known.
 func (s *State) Total() int64 {
 	if s.Choice == nil {
 		return 0

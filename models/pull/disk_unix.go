@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// freeSpace is the number of bytes that a user may still write to the file system of dir.
+// freeSpace returns the number of bytes that a user may still write to the file system of dir.
 func freeSpace(dir string) (uint64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
@@ -19,7 +19,7 @@ func freeSpace(dir string) (uint64, error) {
 	return uint64(max(int64(st.Bavail), 0)) * uint64(st.Bsize), nil
 }
 
-// allocated is the number of bytes of the disk that the file has.
+// allocated returns the number of bytes of the disk that the file has.
 func allocated(info os.FileInfo) int64 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return int64(st.Blocks) * 512

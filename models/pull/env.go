@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// FromEnv is the part of a Config that the environment says, with the variables of huggingface_hub:
+// FromEnv returns the part of a Config that the environment says, with the variables of huggingface_hub:
 //
 //	HF_ENDPOINT                     the hub's address, for mirrors
 //	HF_TOKEN                        a token; else the first line of the file HF_TOKEN_PATH, $HF_HOME/token,
@@ -44,7 +44,7 @@ func FromEnv(getenv func(string) string) (Config, error) {
 	return cfg, nil
 }
 
-// tokenPath is the file of the hub's token; named: the user named the file itself.
+// tokenPath returns the file of the hub's token; named: the user named the file itself.
 func tokenPath(getenv func(string) string) (path string, named bool) {
 	if p := getenv("HF_TOKEN_PATH"); p != "" {
 		return p, true

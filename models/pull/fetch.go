@@ -41,7 +41,7 @@ func (t *transfer) fetch(ctx context.Context, s span) error {
 	return t.copy(ctx, d, resp.Body, s)
 }
 
-// first is the first missing part of s.
+// first returns the first missing part of s.
 func (t *transfer) first(s span) span {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -65,7 +65,7 @@ func newHub(cfg *Config, ref Ref) (*hub, error) {
 func (h *hub) rules() *web { return h.web }
 func (h *hub) login() doer { return hubLogin{h.client, h.origin, h.token} }
 
-// page is the repository's page for people.
+// page returns the repository's page for people.
 func (h *hub) page() string { return hubEndpoint + "/" + h.ref.Repo }
 
 // treeEntry is an entry of the listing GET /api/models/ORG/REPO/tree/REVISION.
@@ -132,7 +132,7 @@ func (h *hub) plan(ctx context.Context) (*plan, error) {
 	return pl, nil
 }
 
-// files are the GGUF files of a commit, sorted by path, and what is left out.
+// files returns the GGUF files of a commit, sorted by path, and what is left out.
 func (h *hub) files(ctx context.Context, api, sha string) (files []remote, left []string, err error) {
 	next := api + "/tree/" + sha + "?recursive=true"
 	for page := 0; next != ""; page++ {
@@ -173,7 +173,7 @@ func (h *hub) files(ctx context.Context, api, sha string) (files []remote, left 
 	return files, left, nil
 }
 
-// file is an entry as a remote. The error says why it cannot be pulled.
+// file returns an entry as a remote. The error says why it cannot be pulled.
 func (h *hub) file(e treeEntry, sha string) (remote, error) {
 	if err := checkPath(e.Path); err != nil {
 		return remote{}, err
@@ -198,7 +198,7 @@ func escapePath(p string) string {
 	return strings.Join(parts, "/")
 }
 
-// nextPage is the address in Link: <…>; rel="next" (RFC 8288), "" = none.
+// nextPage returns the address in Link: <…>; rel="next" (RFC 8288), "" = none.
 func nextPage(h http.Header) string {
 	for _, line := range h.Values("Link") {
 		for link := range strings.SplitSeq(line, ",") {
@@ -264,14 +264,14 @@ func (h *hub) pick(ctx context.Context, list []variant, files []remote) (v varia
 	return v, h.reason(list, v), nil
 }
 
-// several is the error for a name that means more than one model.
+// several returns the error for a name that means more than one model.
 func (h *hub) several(found []variant) (variant, string, error) {
 	return variant{}, "", &Error{Kind: ErrName, What: fmt.Sprintf("%s has %d models of that quantisation", h.ref.Repo,
 		len(found)),
 		Do: "name the file: " + h.labels(found, h.named)}
 }
 
-// named is the name of one variant, by its file.
+// named returns the name of one variant, by its file.
 func (h *hub) named(v variant) string {
 	r := h.ref
 	r.Tag, r.File = "", v.files[0].path

@@ -58,7 +58,7 @@ func (v variant) size() (n int64) {
 	return n
 }
 
-// label is the quantisation, or the file's name without one.
+// label returns the quantisation, or the file's name without one.
 func (v variant) label() string {
 	if v.quant != "" {
 		return v.quant
@@ -103,9 +103,9 @@ func variants(files []remote) (list []variant) {
 	return list
 }
 
-// need is the memory in bytes that a model of so many bytes of weights takes to be of use: an eighth more, at least 256
-// MiB, for the KV cells of a few thousand tokens, compute buffers and the daemon. uma-cli models computes it exactly
-// once the header is here.
+// need returns the memory in bytes that a model of so many bytes of weights takes to be of use: an eighth more, at
+// least 256 MiB, for the KV cells of a few thousand tokens, compute buffers and the daemon. uma-cli models computes it
+// exactly once the header is here.
 func need(size int64) uint64 {
 	return uint64(size) + max(uint64(size)/8, 256<<20)
 }

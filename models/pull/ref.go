@@ -89,7 +89,7 @@ func parse(name string) (Ref, error) {
 	}
 }
 
-// hostOf is the host a name begins with, "" when it begins with an owner or a model.
+// hostOf returns the host a name begins with, "" when it begins with an owner or a model.
 func hostOf(name string) string {
 	first, rest, ok := strings.Cut(name, "/")
 	if ok && rest != "" && (strings.ContainsAny(first, ".:") || first == "localhost") && hostRE.MatchString(first) {
@@ -198,7 +198,7 @@ func checkPath(p string) error {
 	return nil
 }
 
-// String is the name in its short form, which Parse reads back.
+// String returns the name in its short form, which Parse reads back.
 func (r Ref) String() string {
 	var b strings.Builder
 	switch {

@@ -208,7 +208,7 @@ func (r *registry) text(ctx context.Context, l layer, to *Record) error {
 	return nil
 }
 
-// page is the model's page for people.
+// page returns the model's page for people.
 func (r *registry) page() string {
 	if r.ref.Host != ollamaHost {
 		return r.origin.String() + "/" + r.ref.Repo

@@ -15,7 +15,7 @@ const (
 	maxRetryAfter = 10 * time.Minute // a server that asks for more ends the pull
 )
 
-// backoff is the pause after the nth failure in a row, from 0: doubling, with up to a quarter more, so that the
+// backoff returns the pause after the nth failure in a row, from 0: doubling, with up to a quarter more, so that the
 // connections of many pulls do not come back together.
 func backoff(n int) time.Duration {
 	d := min(firstPause<<min(n, 20), longestPause)

@@ -31,7 +31,7 @@ func (l spans) add(s span) spans {
 	return slices.Replace(l, i, j, s)
 }
 
-// total is the number of bytes in l.
+// total returns the number of bytes in l.
 func (l spans) total() (n int64) {
 	for _, s := range l {
 		n += s.len()
@@ -47,7 +47,7 @@ func (l spans) prefix() int64 {
 	return l[0][1]
 }
 
-// gap is the first span in [0, size) that is not in l, at most limit long; its length is 0 when there is none.
+// gap returns the first span in [0, size) that is not in l, at most limit long; its length is 0 when there is none.
 func (l spans) gap(size, limit int64) span {
 	from, to := int64(0), size
 	for _, s := range l {

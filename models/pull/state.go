@@ -33,7 +33,7 @@ func parseSum(text string) (sum, error) {
 	return s, nil
 }
 
-// new is the hash of an empty file of size bytes: git's hash covers the size.
+// new returns the hash of an empty file of size bytes: git's hash covers the size.
 func (s sum) new(size int64) hash.Hash {
 	if s.kind == "git-sha1" {
 		h := sha1.New() // git's object name; files of the hub above 10 MB have a SHA-256
@@ -130,7 +130,7 @@ func writeFile(path string, b []byte, sync, adjust func(*os.File) error) error {
 	return err
 }
 
-// restoreHash is the hash that saved describes; it starts anew when saved is not of this build's form.
+// restoreHash returns the hash that saved describes; it starts anew when saved is not of this build's form.
 func restoreHash(s state, of sum) (hash.Hash, int64) {
 	h := of.new(s.Size)
 	if u, ok := h.(encoding.BinaryUnmarshaler); ok && s.Hashed > 0 && u.UnmarshalBinary(s.Hash) == nil {

@@ -20,7 +20,7 @@ func flock(f *os.File) (bool, error) {
 	return err == nil, err
 }
 
-// freeSpace is the number of bytes that a user may still write to the volume of dir.
+// freeSpace returns the number of bytes that a user may still write to the volume of dir.
 func freeSpace(dir string) (uint64, error) {
 	name, err := windows.UTF16PtrFromString(dir)
 	if err != nil {

@@ -223,7 +223,7 @@ func answer(resp *http.Response) *fault {
 	return f
 }
 
-// statusFault is the fault of an answer with this status.
+// statusFault returns the fault of an answer with this status.
 func statusFault(status int, err error) *fault {
 	f := &fault{err: err, status: status}
 	switch {
@@ -236,7 +236,7 @@ func statusFault(status int, err error) *fault {
 	return f
 }
 
-// errorText is the message in an error's JSON, of the hub's or of a registry's form; "" = none.
+// errorText returns the message in an error's JSON, of the hub's or of a registry's form; "" = none.
 func errorText(resp *http.Response) string {
 	b, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBytes))
 	var body struct {

@@ -33,7 +33,7 @@ func isBlob(from string) bool { return digest.MatchString(from) }
 
 func (s *Store) blobDir() string { return filepath.Join(s.dir, ".blobs") }
 
-// blobFile is the file of a digest, "sha256:…".
+// blobFile returns the file of a digest, "sha256:…".
 func (s *Store) blobFile(of string) string {
 	return filepath.Join(s.blobDir(), "sha256-"+strings.ToLower(digest.FindStringSubmatch(of)[1]))
 }
@@ -60,7 +60,7 @@ func (c *Catalog) ByDigest(sum string) (from string, ok bool) {
 	return sum, err == nil && st.Mode().IsRegular()
 }
 
-// sumOf is the SHA-256 of a model's file as far as its place or the record of its download tells; "" = not.
+// sumOf returns the SHA-256 of a model's file as far as its place or the record of its download tells; "" = not.
 func (c *Catalog) sumOf(m *Model) string {
 	if m.Digest != "" || m.Place != Own {
 		return m.Digest

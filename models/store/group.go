@@ -16,7 +16,7 @@ import (
 var quantName = regexp.MustCompile(
 	`(?i)(?:^|[-._])((?:UD-)?(?:I?Q[1-8](?:_[A-Z0-9]+)*|TQ[12]_0|BF16|FP?16|FP?32|MXFP4(?:_[A-Z]+)*|NVFP4))$`)
 
-// QuantOf is the quantisation that the path of a GGUF file below a repository names, in upper case; "" = none.
+// QuantOf returns the quantisation that the path of a GGUF file below a repository names, in upper case; "" = none.
 func QuantOf(rel string) string {
 	stem := rel[:len(rel)-len(path.Ext(rel))]
 	if prefix, _, _, ok := gguf.Part(rel); ok {
@@ -156,7 +156,7 @@ func joinParts(parts map[int]file, count int) (m Model, rel string) {
 	return m, rel
 }
 
-// projectorFor is the projector in the folder of a model, or in the nearest above it; "" = none.
+// projectorFor returns the projector in the folder of a model, or in the nearest above it; "" = none.
 func projectorFor(rel string, projectors []file) string {
 	for dir := path.Dir(rel); ; dir = path.Dir(dir) {
 		at := slices.IndexFunc(projectors, func(f file) bool { return path.Dir(f.rel) == dir })
@@ -198,7 +198,7 @@ func wordPath(rel string) string {
 	return strings.Join(parts, "/")
 }
 
-// stem is a file's name without .gguf and without a split file's number.
+// stem returns a file's name without .gguf and without a split file's number.
 func stem(rel string) string {
 	name := path.Base(rel)
 	if prefix, _, _, ok := gguf.Part(name); ok {

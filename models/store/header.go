@@ -49,7 +49,7 @@ func (h *Header) Model() bool {
 // blobName is the name of a file whose SHA-256 it tells: ollama writes sha256-…, Hugging Face's cache the digits.
 var blobName = regexp.MustCompile(`^(?:sha256-)?([0-9a-fA-F]{64})$`)
 
-// namedDigest is the digest that the name of a blob tells, "" for another file.
+// namedDigest returns the digest that the name of a blob tells, "" for another file.
 func namedDigest(path string) string {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real

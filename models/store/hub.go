@@ -47,7 +47,7 @@ func (s *scan) hubRepo(name Name, dir string) {
 	s.group(name, files)
 }
 
-// snapshots are the names of a repository's snapshots: main's, those of other refs, then the newest.
+// snapshots returns the names of a repository's snapshots: main's, those of other refs, then the newest.
 func (s *scan) snapshots(dir string) (commits []string) {
 	entries, err := os.ReadDir(filepath.Join(dir, "snapshots"))
 	if err != nil {

@@ -124,7 +124,7 @@ func (c *Catalog) Entry(m *Model, t Terms) *Entry {
 	return e
 }
 
-// aliasesOf are the aliases of a model, sorted.
+// aliasesOf returns the aliases of a model, sorted.
 func (c *Catalog) aliasesOf(m *Model) []string {
 	c.once.Do(func() {
 		c.aliased = map[string][]string{}

@@ -111,7 +111,7 @@ func hasRel(files []file, rel string) bool {
 	return false
 }
 
-// flatName is a file of a repository in the flat folder.
+// flatName returns a file of a repository in the flat folder.
 func flatName(repo Name, rel string) string {
 	return strings.ReplaceAll(repo.Path+"_"+rel, "/", "_")
 }

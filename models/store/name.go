@@ -107,7 +107,7 @@ func ParseName(text string) (Name, error) {
 	return n, nil
 }
 
-// String is the name as ParseName reads it.
+// String returns the name as ParseName reads it.
 func (n Name) String() string {
 	text := n.Path
 	if n.Host != "" {
@@ -119,7 +119,7 @@ func (n Name) String() string {
 	return text
 }
 
-// short is the name that lists show: without the host where the rest cannot be read as another name.
+// short returns the name that lists show: without the host where the rest cannot be read as another name.
 func (n Name) short() string {
 	bare := Name{Path: n.Path, Tag: n.Tag}
 	if back, err := ParseName(bare.String()); n.Host != HuggingFace && n.Host != Ollama || err != nil || back != bare {

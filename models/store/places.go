@@ -18,8 +18,8 @@ type root struct {
 // systemDir is the models directory of the system's daemon.
 const systemDir = "/var/lib/uma-serve/models"
 
-// DefaultDir is the models directory without a configured one: uma-serve/models below $XDG_DATA_HOME or ~/.local/share;
-// for root, and for a user without a home, the system's.
+// DefaultDir returns the models directory without a configured one: uma-serve/models below $XDG_DATA_HOME or
+// ~/.local/share; for root, and for a user without a home, the system's.
 func DefaultDir(getenv func(string) string) string {
 	if d := getenv("XDG_DATA_HOME"); filepath.IsAbs(d) {
 		return filepath.Join(d, "uma-serve", "models")
@@ -30,7 +30,7 @@ func DefaultDir(getenv func(string) string) string {
 	return systemDir
 }
 
-// roots are the folders of all places. They follow the other programs:
+// roots returns the folders of all places. They follow the other programs:
 //
 //   - Hugging Face: HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE, $HF_HOME/hub, $XDG_CACHE_HOME/huggingface/hub,
 //     ~/.cache/huggingface/hub (huggingface_hub/constants.py)
@@ -124,7 +124,7 @@ func contains(roots []root, r root) bool {
 	return false
 }
 
-// lmStudioModels is the folder that LM Studio keeps models in, "" without a home.
+// lmStudioModels returns the folder that LM Studio keeps models in, "" without a home.
 func lmStudioModels(below func(...string) string) string {
 	if below() == "" {
 		return ""

@@ -47,7 +47,7 @@ func (r *Recipe) Plain() bool {
 // recipeDir holds the recipes, one file each.
 func (s *Store) recipeDir() string { return filepath.Join(s.dir, "created") }
 
-// recipeFile is the file of a recipe's name. Names have neither "+" nor "=".
+// recipeFile returns the file of a recipe's name. Names have neither "+" nor "=".
 func (s *Store) recipeFile(name string) string {
 	file := strings.NewReplacer("/", "+", ":", "=").Replace(strings.ToLower(name))
 	return filepath.Join(s.recipeDir(), file+".json")
@@ -158,7 +158,7 @@ func (c *Catalog) addRecipes(list []Recipe) {
 	c.Models = append(made, c.Models...)
 }
 
-// made is the model of a recipe.
+// made returns the model of a recipe.
 func (c *Catalog) made(r *Recipe) Model {
 	name, _ := ParseName(r.Name) // it was checked
 	file := c.store.recipeFile(r.Name)
@@ -229,13 +229,13 @@ func (s *Store) removeRecipe(m *Model) error {
 	return nil
 }
 
-// Lines are the parameters as lines of a Modelfile of ollama.
+// Lines returns the parameters as lines of a Modelfile of ollama.
 func (r *Recipe) Lines() []string {
 	d, _ := r.details() // without parameters that are none
 	return d.Options
 }
 
-// details are those of a recipe.
+// details returns those of a recipe.
 func (r *Recipe) details() (d Details, err error) {
 	d = Details{Template: r.Template, System: r.System, Licenses: r.Licenses}
 	if len(r.Parameters) > 0 {

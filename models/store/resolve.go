@@ -115,7 +115,8 @@ func (m *Model) begins(text string) bool {
 	return false
 }
 
-// among are the models that suit, those of the same name in several places once: of the first place that has it whole.
+// among returns the models that suit, those of the same name in several places once: of the first place that has it
+// whole.
 func (c *Catalog) among(suits func(*Model) bool) (found []*Model) {
 	at := map[string]int{}
 	for i := range c.Models {
@@ -161,8 +162,8 @@ func (c *Catalog) choose(text string, found []*Model) (*Model, error) {
 	return nil, e
 }
 
-// near are the names most like text: with the fewest edits from a name, its last part, or one of the two without its
-// tag.
+// near returns the names most like text: with the fewest edits from a name, its last part, or one of the two without
+// its tag.
 func (c *Catalog) near(text string) (names []string) {
 	const most = 3
 	if len(text) > maxPartBytes {
@@ -209,8 +210,8 @@ func (c *Catalog) near(text string) (names []string) {
 	return names
 }
 
-// Names are all names that Lookup finds, for a shell's completion: each model's and the aliases, without those of files
-// that are not whole.
+// Names returns all names that Lookup finds, for a shell's completion: each model's and the aliases, without those of
+// files that are not whole.
 func (c *Catalog) Names() (names []string) {
 	for i := range c.Models {
 		if c.Models[i].Incomplete == "" {

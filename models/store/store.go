@@ -52,10 +52,10 @@ type Model struct {
 	layers *layers // of a model of ollama
 }
 
-// ID is the model's name as lists show it and as Lookup finds it.
+// ID returns the model's name as lists show it and as Lookup finds it.
 func (m *Model) ID() string { return m.id }
 
-// Path is the file to open.
+// Path returns the file to open.
 func (m *Model) Path() string { return m.Files[0] }
 
 // Problem is something in a place that cannot be used, and why.
@@ -108,7 +108,7 @@ func New(dir string, getenv func(string) string) *Store {
 	return &Store{dir: dir, getenv: getenv, known: map[string]facts{}}
 }
 
-// Dir is the own models directory. It may not exist.
+// Dir returns the own models directory. It may not exist.
 func (s *Store) Dir() string { return s.dir }
 
 // Limits of a scan. A person has dozens of models; the limits keep a folder that was made to be endless from taking the

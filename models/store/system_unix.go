@@ -21,7 +21,7 @@ func flock(f *os.File) error {
 	}
 }
 
-// owner is the user that a file belongs to.
+// owner returns the user that a file belongs to.
 func owner(st fs.FileInfo) uint32 {
 	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
 		return sys.Uid

@@ -229,7 +229,7 @@ func (e *Engine) ProbedRows() runtime.ProbedRows {
 // SetThreads implements runtime.ThreadSetter.
 func (e *Engine) SetThreads(n int) { e.threads.Store(int32(min(max(n, 1), e.caps.Threads))) }
 
-// Threads is the number of threads that SetThreads set, else Capabilities.Threads. It is safe from any goroutine.
+// Threads returns the number of threads that SetThreads set, else Capabilities.Threads. It is safe from any goroutine.
 func (e *Engine) Threads() int { return int(e.threads.Load()) }
 
 // ComputeThreads implements runtime.ThreadSetter: there are none.
@@ -253,8 +253,8 @@ func (e *Engine) Decodes() int { return e.decodes }
 // Closed reports whether Close was called.
 func (e *Engine) Closed() bool { return e.dead }
 
-// Held returns the tokens that s holds, in order of position.
-func (e *Engine) Held(s runtime.Seq) []runtime.Token {
+// Tokens returns the tokens of s, in order of position.
+func (e *Engine) Tokens(s runtime.Seq) []runtime.Token {
 	out := make([]runtime.Token, 0, len(e.seqs[s].cells))
 	for _, c := range e.seqs[s].cells {
 		out = append(out, e.cells[c].token)

@@ -144,8 +144,8 @@ func TestCost(t *testing.T) {
 	b.Add(10, 5, 0, true)
 	b.Add(10, 0, 1, true)
 	step(10 + 2*1 + 0.01*(6+1) + 0.1*(6+1))
-	if e.Used() != 7 || e.Decodes() != 2 || len(e.Held(0)) != 6 {
-		t.Errorf("%d cells used, %d decodes, %d held, want 7, 2, 6", e.Used(), e.Decodes(), len(e.Held(0)))
+	if e.Used() != 7 || e.Decodes() != 2 || len(e.Tokens(0)) != 6 {
+		t.Errorf("%d cells used, %d decodes, %d held, want 7, 2, 6", e.Used(), e.Decodes(), len(e.Tokens(0)))
 	}
 }
 
@@ -167,7 +167,7 @@ func TestFailDecode(t *testing.T) {
 			t.Errorf("decode %d: %v, want %v", i+1, err, want.err)
 		}
 		held += want.held
-		if got := len(e.Held(0)); got != held {
+		if got := len(e.Tokens(0)); got != held {
 			t.Errorf("after decode %d: %d tokens held, want %d", i+1, got, held)
 		}
 		if (e.Logits(3) != nil) != (want.err == nil) {

@@ -102,7 +102,7 @@ func (e *Engine) state(i, layers int) []float32 {
 	return row
 }
 
-// turned are the bits of a state's numbers that are turned round in its part of a layer.
+// turned returns the bits of a state's numbers that are turned round in its part of a layer.
 func turned(layer int) uint64 { return uint64(layer) * 0x5a3c }
 
 // Follow implements runtime.Head.

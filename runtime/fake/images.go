@@ -67,11 +67,11 @@ func (e *Engine) View(m *runtime.Medium, ns uint64, goOn func() bool) (*runtime.
 	if !goOn() {
 		return nil, runtime.ErrAborted
 	}
-	v := &runtime.View{Tokens: []runtime.Token{'<'}, Parts: []runtime.ViewPart{{At: 1, N: im.Rows,
+	v := &runtime.View{Tokens: []runtime.Token{'<'}, Segments: []runtime.ViewSegment{{At: 1, N: im.Rows,
 		Rows: make([]float32, imageValues*im.Rows), Together: im.Together && m.Sound == nil}}}
 	for i := range im.Rows {
 		v.Tokens = append(v.Tokens, runtime.ImageToken(binary.LittleEndian.Uint32(m.Hash[:])+uint32(i), i == 0))
-		v.Parts[0].Rows[imageValues*i] = float32(i)
+		v.Segments[0].Rows[imageValues*i] = float32(i)
 	}
 	v.Tokens = append(v.Tokens, '>')
 	im.mu.Lock()
@@ -115,25 +115,25 @@ func (e *Engine) ImageCounts() runtime.ImageCounts {
 }
 
 // checkImages refuses what a real engine could not compute: rows of an image without their embedding, rows with logits
-// before one, and, where the rows of an image see each other, a part of them.
+// before one, and, where the rows of an image see each other, a segment of them.
 func (e *Engine) checkImages() error {
 	b := &e.batch
 	if len(b.Images) > 0 && e.cfg.Images == nil {
 		return fmt.Errorf("%w: rows of images, and the model reads none", runtime.ErrDecode)
 	}
-	rows := map[*runtime.ViewPart]int{}
+	rows := map[*runtime.ViewSegment]int{}
 	for _, r := range b.Images {
-		if r.Part == nil || r.At >= r.Part.N || len(r.Part.Row(r.At)) != imageValues ||
-			r.Part.Row(r.At)[0] != float32(r.At) {
+		if r.Segment == nil || r.At >= r.Segment.N || len(r.Segment.Row(r.At)) != imageValues ||
+			r.Segment.Row(r.At)[0] != float32(r.At) {
 			return fmt.Errorf("%w: row %d has not the embedding of its image", runtime.ErrDecode, r.Row)
 		}
-		if rows[r.Part]++; b.Logits[r.Row] != 0 {
+		if rows[r.Segment]++; b.Logits[r.Row] != 0 {
 			return fmt.Errorf("%w: row %d of an image has logits", runtime.ErrDecode, r.Row)
 		}
 	}
-	for part, n := range rows {
-		if part.Together && n != part.N {
-			return errors.Join(runtime.ErrDecode, fmt.Errorf("%d of the %d rows of an image", n, part.N))
+	for segment, n := range rows {
+		if segment.Together && n != segment.N {
+			return errors.Join(runtime.ErrDecode, fmt.Errorf("%d of the %d rows of an image", n, segment.N))
 		}
 	}
 	return nil

@@ -88,7 +88,7 @@ func (v *vocab) first(text string, parseSpecial bool) (t runtime.Token, n int) {
 	return firstByte + runtime.Token(text[0]), 1
 }
 
-// written is the text of a script that makes t the next token.
+// written returns the text of a script that makes t the next token.
 func (v *vocab) written(t runtime.Token) string {
 	if i := t - firstByte; i >= 0 && int(i) < len(v.bytes) {
 		return string(v.bytes[i : i+1])

@@ -119,7 +119,7 @@ type Config struct {
 	EndEvery int `json:"end_every"`
 }
 
-// Tiny is a model of a few hundred kilobytes: it loads in milliseconds and runs thousands of tokens a second.
+// Tiny returns a model of a few hundred kilobytes: it loads in milliseconds and runs thousands of tokens a second.
 //
 // It is quantised to make it exact: ggml multiplies Q8_0 and Q4_0 rows as integers, so on an x86 CPU a row's logits are
 // the same to the bit whatever the batch's shape. With F16 and F32 the kernels depend on the batch's shape, and logits

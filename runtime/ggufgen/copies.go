@@ -154,7 +154,7 @@ func BenchCopies() Config {
 	return c
 }
 
-// TinyCopies is a small model that copies.
+// TinyCopies returns a small model that copies.
 func TinyCopies() Config {
 	c := Tiny()
 	c.Name, c.Copies, c.Tied = "ggufgen-tiny-copies", true, true

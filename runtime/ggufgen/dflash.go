@@ -51,7 +51,7 @@ func (c Config) turns(all []*tensor) {
 	}
 }
 
-// TurnTarget is a TinyTarget that says, behind each token, the next one of the vocabulary.
+// TurnTarget returns a TinyTarget that says, behind each token, the next one of the vocabulary.
 func TurnTarget() Config {
 	c := TinyTarget(true)
 	c.Name, c.Turns = "ggufgen-tiny-turns", true
@@ -65,8 +65,8 @@ func BenchTurns() Config {
 	return c
 }
 
-// DFlashOf is the DFlash head of a model, which guesses block tokens at once. A HeadRandom has its own embeddings and
-// an output matrix for half of the vocabulary. A HeadKnows has a layer for each token of its block and its own
+// DFlashOf returns the DFlash head of a model, which guesses block tokens at once. A HeadRandom has its own embeddings
+// and an output matrix for half of the vocabulary. A HeadKnows has a layer for each token of its block and its own
 // embeddings; its model must be one that Turns.
 func DFlashOf(c Config, kind Head, block int) Config {
 	c = c.withDefaults()

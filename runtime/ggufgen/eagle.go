@@ -39,8 +39,8 @@ func BenchTarget() Config {
 	return c
 }
 
-// EagleOf is the EAGLE-3 head of a model. A HeadRandom has its own embeddings, wider than the model's, and an output
-// matrix for half of the vocabulary. A HeadKnows has neither, and its model must be Still.
+// EagleOf returns the EAGLE-3 head of a model. A HeadRandom has its own embeddings, wider than the model's, and an
+// output matrix for half of the vocabulary. A HeadKnows has neither, and its model must be Still.
 func EagleOf(c Config, kind Head) Config {
 	c = c.withDefaults()
 	c.Name += "-eagle3-" + string(kind)

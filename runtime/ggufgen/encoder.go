@@ -27,7 +27,7 @@ const (
 // encoder reports whether the architecture only reads.
 func (a Arch) encoder() bool { return a == Bert || a == NomicBert }
 
-// TinyBert is a BERT of a few hundred kilobytes: learned positions, GELU, pooling "cls".
+// TinyBert returns a BERT of a few hundred kilobytes: learned positions, GELU, pooling "cls".
 func TinyBert() Config {
 	return Config{
 		Name: "ggufgen-tiny-bert", Arch: Bert, Type: Q8_0,
@@ -43,7 +43,7 @@ func TinyRank() Config {
 	return c
 }
 
-// TinyNomic is the same in the form of nomic-embed-text: rotary positions, SwiGLU, pooling "mean".
+// TinyNomic returns the same in the form of nomic-embed-text: rotary positions, SwiGLU, pooling "mean".
 func TinyNomic() Config {
 	c := TinyBert()
 	c.Name, c.Arch, c.Context, c.RopeBase, c.Pooling = "ggufgen-tiny-nomic-bert", NomicBert, 512, 1000, "mean"
@@ -57,8 +57,8 @@ func TinyEmbed() Config {
 	return c
 }
 
-// newWordPieces is a WordPiece vocabulary as GGUF files hold it: a token that begins a word has "▁" before it. Every
-// printable ASCII character is a token in both forms, then come whole words.
+// newWordPieces returns a WordPiece vocabulary as GGUF files hold it: a token that begins a word has "▁" before it.
+// Every printable ASCII character is a token in both forms, then come whole words.
 func newWordPieces(size int) *vocabulary {
 	v := &vocabulary{special: []string{tokenPad, tokenUnk, tokenCLS, tokenSep, tokenMask}}
 	known := map[string]bool{}

@@ -22,7 +22,7 @@ const (
 // probability, so that guesses come true in sampled texts too.
 const headScale = 20
 
-// TinyHead is a small model with a head of a kind.
+// TinyHead returns a small model with a head of a kind.
 func TinyHead(kind Head) Config {
 	c := Tiny()
 	c.Name, c.Arch, c.Head = "ggufgen-tiny-head-"+string(kind), GLM4MoE, kind

@@ -11,7 +11,7 @@ import (
 // the table's last row has no embedding.
 const GPT2 Arch = "gpt2"
 
-// TinyLearned is a GPT-2 of a few hundred kilobytes with 256 learned positions.
+// TinyLearned returns a GPT-2 of a few hundred kilobytes with 256 learned positions.
 func TinyLearned() Config {
 	c := Tiny()
 	c.Name, c.Arch, c.KVHeads, c.Context, c.Tied = "ggufgen-tiny-learned", GPT2, c.Heads, 256, true

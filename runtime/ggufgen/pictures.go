@@ -41,7 +41,7 @@ func WriteVision(dir string, width int) error {
 	return nil
 }
 
-// Chirp is a WAV of a tone that rises and falls, 16,000 samples a second of 16 bits.
+// Chirp returns a WAV of a tone that rises and falls, 16,000 samples a second of 16 bits.
 func Chirp(seconds int) []byte {
 	const rate, width = 16000, 2
 	le, n := binary.LittleEndian, uint32(seconds*rate*width)
@@ -59,7 +59,7 @@ func Chirp(seconds int) []byte {
 	return out
 }
 
-// waves is a picture that differs everywhere.
+// waves returns a picture that differs everywhere.
 func waves(size image.Point) image.Image {
 	m := image.NewNRGBA(image.Rectangle{Max: size})
 	wave := func(x float64) uint8 { return uint8(127 + 127*math.Sin(x)) }

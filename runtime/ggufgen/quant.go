@@ -36,7 +36,7 @@ var storages = map[Type]storage{
 // ftypeQ4KM is llama.cpp's number of the mixture that Config.storageOf deals out.
 const ftypeQ4KM = 15
 
-// fileType is the number that general.file_type has for weights of type t.
+// fileType returns the number that general.file_type has for weights of type t.
 func (t Type) fileType() uint32 {
 	if t == Q4_K_M {
 		return ftypeQ4KM
@@ -156,7 +156,7 @@ func encodeBF16(dst []byte, row []float32) []byte {
 	return dst
 }
 
-// peak is the element of largest magnitude, with its sign.
+// peak returns the element of largest magnitude, with its sign.
 func peak(row []float32) (m float32) {
 	var amax float32
 	for _, v := range row {

@@ -34,7 +34,7 @@ func (v *vocabulary) find(special string) (int, bool) {
 	return 0, false
 }
 
-// id is the number of a marker every vocabulary has.
+// id returns the number of a marker every vocabulary has.
 func (v *vocabulary) id(special string) uint32 {
 	i, ok := v.find(special)
 	if !ok {
@@ -102,7 +102,7 @@ first second step next finally because therefore but maybe wait let check howeve
 var punctuation = []string{"\n\n", "  ", "    ", "        ", "...", "--", "==", "()", "```", "//", ". ", "\n\n\n",
 	"****", "<|", "|>", "</"}
 
-// corpus is a word list large enough to train size merges: common words, then words made of English-like syllables
+// corpus returns a word list large enough to train size merges: common words, then words made of English-like syllables
 // with counts falling by rank (Zipf). Always the same for the same size.
 func corpus(size int) []word {
 	var words []word

@@ -248,7 +248,7 @@ func (c Config) residualRMS() float64 {
 	return math.Sqrt(embed + float64(c.Layers)*layer)
 }
 
-// biasChannel is every token's entry in channel 0, chosen so that its logit is raised by biasLogits plus what its
+// biasChannel returns every token's entry in channel 0, chosen so that its logit is raised by biasLogits plus what its
 // rate asks for; 0 for markers that should never be generated.
 func (c Config) biasChannel(v *vocabulary) []float32 {
 	if v == nil {
@@ -270,7 +270,7 @@ func (c Config) biasChannel(v *vocabulary) []float32 {
 	return entries
 }
 
-// rateLogits is the bias that makes one Gaussian logit the largest of VocabSize about once in n draws.
+// rateLogits returns the bias that makes one Gaussian logit the largest of VocabSize about once in n draws.
 func (c Config) rateLogits(n int) float64 {
 	quantile := func(p float64) float64 { return math.Sqrt2 * math.Erfinv(2*p-1) }
 	largest := quantile(1 - 1/float64(c.VocabSize+1))

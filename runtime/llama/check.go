@@ -81,7 +81,7 @@ func checkOptions(o runtime.Options) error {
 	return nil
 }
 
-// backendLibraries are the libraries of device back ends (make backend-cuda, backend-vulkan) in UMA_BACKEND_DIR, or
+// backendLibraries returns the libraries of device back ends (make backend-cuda, backend-vulkan) in UMA_BACKEND_DIR, or
 // without that in the directory of the executable. llama.cpp's own search would try a list of names, and would not say
 // why it leaves a library out. ggml-base and ggml-cpu are in the executable.
 func backendLibraries() (found []string) {

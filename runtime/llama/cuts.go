@@ -52,7 +52,7 @@ func (c *cuts) add(text string, cut bool) {
 	}
 }
 
-// at is the longest marker that text has at i.
+// at returns the longest marker that text has at i.
 func (c *cuts) at(text string, i int) (m marker) {
 	for _, x := range c.markers[text[i]] {
 		if len(x.text) > len(m.text) && strings.HasPrefix(text[i:], x.text) {
@@ -62,7 +62,7 @@ func (c *cuts) at(text string, i int) (m marker) {
 	return m
 }
 
-// inside is the start of the marker that contains i, or i.
+// inside returns the start of the marker that contains i, or i.
 func (c *cuts) inside(text string, i int) int {
 	for j := max(0, i-c.longest+1); j < i; j++ {
 		if j+len(c.at(text, j).text) > i {
@@ -93,8 +93,8 @@ func (c *cuts) touched(text string, i int) bool {
 	return false
 }
 
-// part is the least length in [from, to) at which text can be cut without changing its tokens; len(text) when there is
-// none.
+// part returns the least length in [from, to) at which text can be cut without changing its tokens; len(text) when
+// there is none.
 func (c *cuts) part(text string, from, to int, parseSpecial bool) int {
 	for i := max(from, 1); i < min(to, len(text)); i++ {
 		if parseSpecial && c.atMarkers && len(c.markers[text[i]]) > 0 {
@@ -109,7 +109,7 @@ func (c *cuts) part(text string, from, to int, parseSpecial bool) int {
 	return len(text)
 }
 
-// first is the length of the first piece of text.
+// first returns the length of the first piece of text.
 func (c *cuts) first(text string, parseSpecial bool) int {
 	if c.words {
 		if n := c.part(text, wordPiece, longestRun, parseSpecial); n < len(text) {

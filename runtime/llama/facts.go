@@ -17,7 +17,7 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// meta is a scalar value of the file's metadata as text, "" when it is missing or longer than 1 KiB.
+// meta returns a scalar value of the file's metadata as text, "" when it is missing or longer than 1 KiB.
 func (e *engine) meta(key string) string {
 	k := C.CString(key)
 	defer C.free(unsafe.Pointer(k))

@@ -170,24 +170,24 @@ func (e *engine) View(m *runtime.Medium, ns uint64, goOn func() bool) (*runtime.
 		if im.im == nil {
 			return nil, errors.New("the engine is closed")
 		}
-		parts, err := im.cut(m)
+		segments, err := im.cut(m)
 		if err != nil {
 			return nil, err
 		}
-		defer C.uma_images_free_cut(parts)
-		return im.view(parts, hash, e.caps, goOn)
+		defer C.uma_images_free_cut(segments)
+		return im.view(segments, hash, e.caps, goOn)
 	})
 }
 
-// cut decodes a medium and cuts it into parts, all at a low priority: a large picture takes as long to decode and to
+// cut decodes a medium and cuts it into segments, all at a low priority: a large picture takes as long to decode and to
 // resize as to encode.
-func (im *images) cut(m *runtime.Medium) (parts *C.struct_mtmd_input_chunks, err error) {
+func (im *images) cut(m *runtime.Medium) (segments *C.struct_mtmd_input_chunks, err error) {
 	drainLogs(slog.LevelError)
 	background(func() {
 		if m.Sound != nil {
 			var s *runtime.Sound
 			if s, err = m.Sound(im.facts.SampleRate); err == nil {
-				parts = C.uma_images_cut_sound(im.im, (*C.float)(unsafe.SliceData(s.Samples)),
+				segments = C.uma_images_cut_sound(im.im, (*C.float)(unsafe.SliceData(s.Samples)),
 					C.int64_t(len(s.Samples)))
 			}
 			return
@@ -198,14 +198,14 @@ func (im *images) cut(m *runtime.Medium) (parts *C.struct_mtmd_input_chunks, err
 		case p.Width < 1 || p.Height < 1 || len(p.RGB) != 3*p.Width*p.Height:
 			err = fmt.Errorf("%d × %d pixels in %d bytes", p.Width, p.Height, len(p.RGB))
 		default:
-			parts = C.uma_images_cut(im.im, (*C.uint8_t)(unsafe.SliceData(p.RGB)), C.int32_t(p.Width),
+			segments = C.uma_images_cut(im.im, (*C.uint8_t)(unsafe.SliceData(p.RGB)), C.int32_t(p.Width),
 				C.int32_t(p.Height))
 		}
 	})
-	if err == nil && parts == nil {
-		err = fmt.Errorf("the model's projector cannot cut it into parts: %s", drainLogs(slog.LevelError))
+	if err == nil && segments == nil {
+		err = fmt.Errorf("the model's projector cannot cut it into segments: %s", drainLogs(slog.LevelError))
 	}
-	return parts, err
+	return segments, err
 }
 
 // background runs f on a thread of low priority, which ends with it.
@@ -220,23 +220,23 @@ func background(f func()) {
 	<-done
 }
 
-// maxParts bounds the parts of a picture or a sound and the texts between them.
-const maxParts = 1024
+// maxSegments bounds the segments of a picture or a sound and the texts between them.
+const maxSegments = 1024
 
-// view encodes the parts of a medium.
-func (im *images) view(parts *C.struct_mtmd_input_chunks, hash [32]byte, caps runtime.Capabilities,
+// view encodes the segments of a medium.
+func (im *images) view(segments *C.struct_mtmd_input_chunks, hash [32]byte, caps runtime.Capabilities,
 	goOn func() bool) (*runtime.View, error) {
 	// Its length is known before anything is encoded, which takes seconds.
 	v := &runtime.View{}
 	var encoded []int
 	for i := 0; ; i++ {
 		var facts C.uma_images_facts_of_part
-		n := int(C.uma_images_part(im.im, parts, C.int32_t(i), &facts))
+		n := int(C.uma_images_part(im.im, segments, C.int32_t(i), &facts))
 		switch {
 		case n < 0:
-			return v, im.encodeParts(parts, v, encoded, goOn)
-		case i == maxParts:
-			return nil, fmt.Errorf("it has more than %d parts", maxParts)
+			return v, im.encodeSegments(segments, v, encoded, goOn)
+		case i == maxSegments:
+			return nil, fmt.Errorf("it has more than %d segments", maxSegments)
 		case n == 0:
 			continue
 		case facts.text != nil:
@@ -251,11 +251,11 @@ func (im *images) view(parts *C.struct_mtmd_input_chunks, hash [32]byte, caps ru
 			return nil, fmt.Errorf("its %d rows have %d positions, which this model's memory cannot "+
 				"share", n, facts.positions)
 		case bool(facts.together) && n > min(caps.MaxMicroBatch, caps.MaxBatch):
-			return nil, fmt.Errorf("a part of it has %d rows, which are computed at once, and --ubatch-size is %d: "+
+			return nil, fmt.Errorf("a segment of it has %d rows, which are computed at once, and --ubatch-size is %d: "+
 				"set --ubatch-size %d", n, caps.MaxMicroBatch, n)
 		}
-		v.Parts = append(v.Parts, runtime.ViewPart{At: len(v.Tokens), N: n, Together: bool(facts.together)})
-		v.Tokens = appendImage(v.Tokens, hash, len(v.Parts), n)
+		v.Segments = append(v.Segments, runtime.ViewSegment{At: len(v.Tokens), N: n, Together: bool(facts.together)})
+		v.Tokens = appendImage(v.Tokens, hash, len(v.Segments), n)
 		if encoded = append(encoded, i); len(v.Tokens) > caps.ContextTokens {
 			return nil, fmt.Errorf("it takes more than the %d tokens of the context: make it smaller or shorter, or "+
 				"start uma-serve with a larger --ctx-size", caps.ContextTokens)
@@ -263,20 +263,20 @@ func (im *images) view(parts *C.struct_mtmd_input_chunks, hash [32]byte, caps ru
 	}
 }
 
-func (im *images) encodeParts(parts *C.struct_mtmd_input_chunks, v *runtime.View, encoded []int,
+func (im *images) encodeSegments(segments *C.struct_mtmd_input_chunks, v *runtime.View, encoded []int,
 	goOn func() bool) error {
-	if len(v.Parts) == 0 {
+	if len(v.Segments) == 0 {
 		return errors.New("the model's projector makes nothing of it")
 	}
 	for k, i := range encoded {
 		if !goOn() {
 			return runtime.ErrAborted
 		}
-		p := &v.Parts[k]
+		p := &v.Segments[k]
 		p.Rows = make([]float32, p.N*im.width)
 		done := false
 		background(func() {
-			done = bool(C.uma_images_encode(im.im, parts, C.int32_t(i), (*C.float)(unsafe.SliceData(p.Rows)),
+			done = bool(C.uma_images_encode(im.im, segments, C.int32_t(i), (*C.float)(unsafe.SliceData(p.Rows)),
 				C.int64_t(len(p.Rows))))
 		})
 		if !done {
@@ -286,11 +286,11 @@ func (im *images) encodeParts(parts *C.struct_mtmd_input_chunks, v *runtime.View
 	return nil
 }
 
-// appendImage appends the ids of the n rows of a picture's part.
-func appendImage(dst []runtime.Token, hash [32]byte, part, n int) []runtime.Token {
+// appendImage appends the ids of the n rows of a picture's segment.
+func appendImage(dst []runtime.Token, hash [32]byte, segment, n int) []runtime.Token {
 	var in [40]byte
 	copy(in[:], hash[:])
-	binary.LittleEndian.PutUint32(in[32:], uint32(part))
+	binary.LittleEndian.PutUint32(in[32:], uint32(segment))
 	for i := 0; i < n; {
 		binary.LittleEndian.PutUint32(in[36:], uint32(i))
 		sum := sha256.Sum256(in[:])

@@ -49,19 +49,19 @@ func (e *engine) decodeImages() (rc C.int32_t, err error) {
 			i = to
 			continue
 		}
-		part, at := image[0].Part, image[0].At
-		for image = image[1:]; len(image) > 0 && image[0].Row == to && image[0].Part == part && b.Seq[to] == s &&
+		segment, at := image[0].Segment, image[0].At
+		for image = image[1:]; len(image) > 0 && image[0].Row == to && image[0].Segment == segment && b.Seq[to] == s &&
 			e.sameMix(i, to); to++ {
 			image = image[1:]
 		}
-		if part.Together && to-i != part.N {
+		if segment.Together && to-i != segment.N {
 			return 0, fmt.Errorf("%w: rows %d … %d of an image of %d rows, which must be in one batch",
-				runtime.ErrDecode, at, at+to-i-1, part.N)
+				runtime.ErrDecode, at, at+to-i-1, segment.N)
 		}
-		rows := part.Rows[at*e.images.width : (at+to-i)*e.images.width]
+		rows := segment.Rows[at*e.images.width : (at+to-i)*e.images.width]
 		e.useMixOf(i)
 		rc = C.uma_images_decode(e.ctx, (*C.float)(unsafe.SliceData(rows)), C.int32_t(to-i), C.int32_t(e.images.width),
-			C.int32_t(b.Pos[i]), C.int32_t(s), C.bool(part.Together), e.stop)
+			C.int32_t(b.Pos[i]), C.int32_t(s), C.bool(segment.Together), e.stop)
 		e.guard(s)
 		i = to
 	}
@@ -127,7 +127,7 @@ func (e *engine) checkImages() error {
 	}
 	clear(e.later)
 	for _, r := range b.Images {
-		if p := r.Part; r.At < 0 || r.At >= p.N || len(p.Rows) != p.N*e.images.width {
+		if p := r.Segment; r.At < 0 || r.At >= p.N || len(p.Rows) != p.N*e.images.width {
 			return fmt.Errorf("%w: row %d: row %d of an image with %d, in %d values", runtime.ErrDecode, r.Row,
 				r.At, p.N, len(p.Rows))
 		}
@@ -141,7 +141,7 @@ func (e *engine) checkImages() error {
 	return nil
 }
 
-// dropBatch removes what a batch of several parts has left in the cells: its caller sees none of it computed.
+// dropBatch removes what a batch of several segments has left in the cells: its caller sees none of it computed.
 func (e *engine) dropBatch() {
 	b := &e.batch
 	for i, s := range b.Seq {

@@ -89,8 +89,8 @@ func pictured(p *runtime.Picture) *runtime.Medium {
 		Picture: func() (*runtime.Picture, error) { return p, nil }}
 }
 
-// answer computes a prompt in slices of at most chunk rows, but none that cuts a part in two where cuts is false, and
-// returns the logits of its last row.
+// answer computes a prompt in slices of at most chunk rows, but none that cuts a segment in two where cuts is false,
+// and returns the logits of its last row.
 func answer(t *testing.T, e runtime.Engine, s runtime.Seq, v *runtime.View, chunk int, cuts bool) []float32 {
 	t.Helper()
 	vocab := e.Vocab()
@@ -107,18 +107,18 @@ func answer(t *testing.T, e runtime.Engine, s runtime.Seq, v *runtime.View, chun
 	b := e.Batch()
 	for from := 0; from < len(tokens); {
 		to := min(from+chunk, len(tokens))
-		for _, p := range v.Parts {
+		for _, p := range v.Segments {
 			if at := p.At + len(before); !cuts && at < to && to < at+p.N {
 				to = at + p.N
 			}
 		}
 		b.Reset()
 		for i := from; i < to; i++ {
-			k := slices.IndexFunc(v.Parts, func(p runtime.ViewPart) bool {
+			k := slices.IndexFunc(v.Segments, func(p runtime.ViewSegment) bool {
 				return i >= len(before)+p.At && i < len(before)+p.At+p.N
 			})
 			if k >= 0 {
-				b.AddImage(tokens[i], runtime.Pos(i), s, &v.Parts[k], i-len(before)-v.Parts[k].At)
+				b.AddImage(tokens[i], runtime.Pos(i), s, &v.Segments[k], i-len(before)-v.Segments[k].At)
 				continue
 			}
 			b.Add(tokens[i], runtime.Pos(i), s, i == len(tokens)-1)
@@ -163,12 +163,14 @@ func TestImages(t *testing.T) {
 			if err != nil || !slices.Equal(again.Tokens, a.Tokens) {
 				t.Fatal(err)
 			}
-			parts := uint64(len(a.Parts) + len(other.Parts))
-			if c := viewer.ImageCounts(); c.Encoded != parts || c.Cached != 1 || c.CacheSize == 0 {
+			segments := uint64(len(a.Segments) + len(other.Segments))
+			if c := viewer.ImageCounts(); c.Encoded != segments || c.Cached != 1 || c.CacheSize == 0 {
 				t.Errorf("%+v", c)
 			}
 			for i, tok := range a.Tokens {
-				in := slices.ContainsFunc(a.Parts, func(p runtime.ViewPart) bool { return i >= p.At && i < p.At+p.N })
+				in := slices.ContainsFunc(a.Segments, func(p runtime.ViewSegment) bool {
+					return i >= p.At && i < p.At+p.N
+				})
 				if in != runtime.IsImage(tok) {
 					t.Fatalf("token %d of %v", i, a.Tokens)
 				}
@@ -177,12 +179,12 @@ func TestImages(t *testing.T) {
 			if v, err := viewer.View(waves(90, 60, 0), 7, always); err != nil || !slices.Equal(v.Tokens, a.Tokens) {
 				t.Fatal(err)
 			}
-			if c := viewer.ImageCounts(); c.Encoded != parts+uint64(len(a.Parts)) || c.Cached != 1 {
+			if c := viewer.ImageCounts(); c.Encoded != segments+uint64(len(a.Segments)) || c.Cached != 1 {
 				t.Errorf("another user's: %+v", c)
 			}
 			left := 1
 			_, err = viewer.View(waves(90, 60, 3), 0, func() bool { left--; return left >= 0 })
-			if len(a.Parts) > 1 && !errors.Is(err, runtime.ErrAborted) {
+			if len(a.Segments) > 1 && !errors.Is(err, runtime.ErrAborted) {
 				t.Errorf("it was encoded to the end after a cancel: %v", err)
 			}
 			for _, size := range [][2]int{{1, 1}, {1, 2000}, {2000, 1}, {3, 4000}, {16384, 1}, {1, 16384}} {
@@ -201,8 +203,8 @@ func TestImages(t *testing.T) {
 			}
 			// A prefix with the picture is shared like any other.
 			e.SeqRemove(3, 0, -1)
-			e.SeqCopy(0, 3, 0, runtime.Pos(a.Parts[0].At+a.Parts[0].N))
-			if _, last := e.SeqRange(3); int(last) != a.Parts[0].At+a.Parts[0].N-1 {
+			e.SeqCopy(0, 3, 0, runtime.Pos(a.Segments[0].At+a.Segments[0].N))
+			if _, last := e.SeqRange(3); int(last) != a.Segments[0].At+a.Segments[0].N-1 {
 				t.Errorf("the copy ends at %d", last)
 			}
 		})
@@ -250,12 +252,12 @@ func TestImagesThatDoNotFit(t *testing.T) {
 	}
 	b := e.Batch()
 	b.Reset()
-	b.AddImage(v.Tokens[v.Parts[0].At], 0, 0, &v.Parts[0], 0)
+	b.AddImage(v.Tokens[v.Segments[0].At], 0, 0, &v.Segments[0], 0)
 	if err := e.Decode(); err == nil {
-		t.Error("a part of an image whose rows see each other was computed")
+		t.Error("a segment of an image whose rows see each other was computed")
 	}
 	b.Reset()
-	b.Add(v.Tokens[v.Parts[0].At], 0, 0, true)
+	b.Add(v.Tokens[v.Segments[0].At], 0, 0, true)
 	if err := e.Decode(); err == nil {
 		t.Error("the token of an image was computed without its embedding")
 	}
@@ -290,8 +292,8 @@ func TestSounds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(short.Parts) != 1 || short.Parts[0].N != 375 || len(long.Parts) != 2 || short.Parts[0].Together {
-		t.Errorf("%d parts, %d rows; %d parts", len(short.Parts), short.Parts[0].N, len(long.Parts))
+	if len(short.Segments) != 1 || short.Segments[0].N != 375 || len(long.Segments) != 2 || short.Segments[0].Together {
+		t.Errorf("%d segments, %d rows; %d segments", len(short.Segments), short.Segments[0].N, len(long.Segments))
 	}
 	again, err := viewer.View(heard(ggufgen.Chirp(3)), 0, always)
 	if err != nil || again != short {
@@ -301,7 +303,7 @@ func TestSounds(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	whole := answer(t, e, 0, short, 512, true)
-	if parts := answer(t, e, 1, short, 50, true); !near(whole, parts) {
+	if segments := answer(t, e, 1, short, 50, true); !near(whole, segments) {
 		t.Error("steps of 50 rows say something else")
 	}
 	if near(whole, answer(t, e, 2, long, 512, true)) {

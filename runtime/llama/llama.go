@@ -417,7 +417,7 @@ func (e *engine) Argmax(i int) (runtime.Token, float32) {
 	return runtime.Token(m.token), float32(m.max)
 }
 
-// ArgMax is the first index of the largest of logits, and that value: -1 when none is above -Inf. NaN never wins.
+// ArgMax returns the first index of the largest of logits, and that value: -1 when none is above -Inf. NaN never wins.
 func ArgMax(logits []float32) (runtime.Token, float32) {
 	m := C.uma_argmax((*C.float)(unsafe.SliceData(logits)), C.int32_t(len(logits)))
 	return runtime.Token(m.token), float32(m.max)

@@ -76,7 +76,8 @@ func productOf(s C.uma_shape, outputs int, weights, x []float32, ids []int32) pr
 	return product{c, outputs, int(s.m)}
 }
 
-// rows is the product of n rows of x from row first on, without experts. It uses the weights of p: free it before p.
+// rows returns the product of n rows of x from row first on, without experts. It uses the weights of p: free it before
+// p.
 func (p product) rows(first, n int) product {
 	c := C.uma_product_rows(p.c, C.int64_t(first), C.int64_t(n))
 	if c == nil {
@@ -92,11 +93,11 @@ func (p product) again(between int) product {
 
 func (p product) compute(threads int) { C.uma_product_compute(p.c, C.int(threads)) }
 
-// out is a view of compute's result: [n][m].
+// out returns a view of compute's result: [n][m].
 func (p product) out() []float32 { return unsafe.Slice((*float32)(C.uma_product_out(p.c)), p.n) }
 
-// exact is the product of what the weights and the activations are rounded to, in float64, and for each output the sum
-// of the magnitudes of its terms.
+// exact returns the product of what the weights and the activations are rounded to, in float64, and for each output the
+// sum of the magnitudes of its terms.
 func (p product) exact() (want, size []float64) {
 	want, size = make([]float64, p.n), make([]float64, p.n)
 	C.uma_product_exact(p.c, (*C.double)(unsafe.SliceData(want)), (*C.double)(unsafe.SliceData(size)))

@@ -129,7 +129,7 @@ func (e *engine) SnapshotSize(s runtime.Seq, p0, p1 runtime.Pos) (n int, err err
 	return n, nil
 }
 
-// emptySeq is an empty sequence, -1 when there is none.
+// emptySeq returns an empty sequence, -1 when there is none.
 func (e *engine) emptySeq() runtime.Seq {
 	for s := runtime.Seq(e.caps.MaxSequences) - 1; s >= 0; s-- {
 		if _, last := e.SeqRange(s); last < 0 {

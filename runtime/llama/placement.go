@@ -10,7 +10,7 @@ import (
 // mostLayers is llama.cpp's LLAMA_MAX_LAYERS.
 const mostLayers = 512
 
-// expertsPattern is the regular expression of the weights of experts in the first n layers (-1: in all), as
+// expertsPattern returns the regular expression of the weights of experts in the first n layers (-1: in all), as
 // llama-server's --n-cpu-moe has it; "" for none. llama.cpp looks for it in the name of each tensor.
 func expertsPattern(n int) string {
 	const experts = `\.ffn_(up|down|gate|gate_up)_(ch|)exps`

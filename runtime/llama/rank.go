@@ -47,7 +47,7 @@ func (e *engine) readRanking(path string) {
 	}()
 }
 
-// rankTemplate is the file's "tokenizer.chat_template.rerank", "" when it has none.
+// rankTemplate returns the file's "tokenizer.chat_template.rerank", "" when it has none.
 func (e *engine) rankTemplate() string {
 	name := C.CString("rerank")
 	defer C.free(unsafe.Pointer(name))

@@ -91,7 +91,7 @@ func (s *ReferenceSampler) Sample(logits []float32) runtime.Token {
 	return t
 }
 
-// Probs are the candidates of the draw and their probabilities, most probable first where llama.cpp sorts them. No
+// Probs returns the candidates of the draw and their probabilities, most probable first where llama.cpp sorts them. No
 // token is drawn or accepted.
 func (s *ReferenceSampler) Probs(logits []float32) []TokenProb {
 	chain := C.llama_sampler_clone(s.chain)

@@ -13,8 +13,8 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// referenceScore is the score of a pair in a context whose pooling is "rank": llama.cpp's own classifier, against which
-// Ranking is tested; serving does not use it.
+// referenceScore returns the score of a pair in a context whose pooling is "rank": llama.cpp's own classifier, against
+// which Ranking is tested; serving does not use it.
 func (e *engine) referenceScore(pair []runtime.Token) (float32, error) {
 	n := C.uint32_t(len(pair))
 	c := (*C.uma_context_options)(C.calloc(1, C.sizeof_uma_context_options))

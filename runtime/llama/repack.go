@@ -12,7 +12,7 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// repackedBytes is the size of the weights that the CPU backend has repacked for its vector kernels.
+// repackedBytes returns the size of the weights that the CPU backend has repacked for its vector kernels.
 func (e *engine) repackedBytes() uint64 { return uint64(C.uma_repacked_bytes(e.model)) }
 
 // placedOf returns what each device has of the model.

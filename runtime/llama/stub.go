@@ -23,7 +23,7 @@ func DrainLogs() {}
 
 func setLogLevel(int32) {}
 
-// ArgMax is the first index of the largest of logits, and that value: -1 when none is above -Inf. NaN never wins.
+// ArgMax returns the first index of the largest of logits, and that value: -1 when none is above -Inf. NaN never wins.
 func ArgMax(logits []float32) (runtime.Token, float32) {
 	best, at := float32(math.Inf(-1)), runtime.NoToken
 	for i, x := range logits {

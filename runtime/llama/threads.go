@@ -6,8 +6,8 @@ import (
 	"github.com/uma-serve/uma-serve/internal/host/cpus"
 )
 
-// defaultThreads is the number of compute threads that suit this machine (cpus.Topology.Threads), and no more than Go
-// was told to use.
+// defaultThreads returns the number of compute threads that suit this machine (cpus.Topology.Threads), and no more than
+// Go was told to use.
 func defaultThreads() int {
 	t := cpus.ReadTopology()
 	return min(t.Threads(), allowedByGo)

@@ -176,7 +176,7 @@ func (v *vocab) tokenize(dst []runtime.Token, buf *[]runtime.Token, text string,
 
 func (v *vocab) known(t runtime.Token) bool { return uint(t) < uint(len(v.flags)) }
 
-// span is the range of token t's string, given the end of each token's.
+// span returns the range of token t's string, given the end of each token's.
 func span(end []uint32, t runtime.Token) (from, to uint32) {
 	if t > 0 {
 		from = end[t-1]

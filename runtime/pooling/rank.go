@@ -17,7 +17,7 @@ func NewRank(r *runtime.Ranking, values int) *Pooler {
 	return p
 }
 
-// score is the first label that c gives a hidden state.
+// score returns the first label that c gives a hidden state.
 func score(c *runtime.Classifier, h []float32) float32 {
 	v := make([]float64, len(h))
 	for i, x := range h {

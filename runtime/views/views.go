@@ -83,15 +83,15 @@ func (c *Cache) find(of owned) *runtime.View {
 
 func (c *Cache) keep(of owned, v *runtime.View, sound bool, took time.Duration) {
 	k := &kept{of: of, view: v}
-	for _, p := range v.Parts {
+	for _, p := range v.Segments {
 		k.bytes += int64(len(p.Rows)) * 4
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if sound {
-		c.counts.Heard += uint64(len(v.Parts))
+		c.counts.Heard += uint64(len(v.Segments))
 	} else {
-		c.counts.Encoded += uint64(len(v.Parts))
+		c.counts.Encoded += uint64(len(v.Segments))
 	}
 	c.counts.Seconds += took.Seconds()
 	c.counts.CacheSize += k.bytes

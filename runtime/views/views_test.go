@@ -9,7 +9,7 @@ import (
 )
 
 func view(rows int) *runtime.View {
-	return &runtime.View{Parts: []runtime.ViewPart{{N: 1, Rows: make([]float32, rows)}}}
+	return &runtime.View{Segments: []runtime.ViewSegment{{N: 1, Rows: make([]float32, rows)}}}
 }
 
 // TestCache: a view is made once for each namespace, what fails is made again, and the oldest go.

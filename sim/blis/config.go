@@ -167,7 +167,7 @@ func Run(cfg Config, src workload.Source) (*sim.Report, error) {
 	return sim.RunModel(cfg.Server(), model, src, sim.Options{})
 }
 
-// rules are those of batch formation vllm.
+// rules returns those of batch formation vllm.
 func (c *Config) rules() rules {
 	k := kv.Config{BlockTokens: c.BlockTokens, Blocks: c.KVBlocks}
 	if c.KVCPUBlocks > 0 {

@@ -77,7 +77,7 @@ func power10(x int64) int64 {
 	return p
 }
 
-// at is the i-th of them.
+// at returns the i-th of them.
 func (q *queue) at(i int) *request { return q.buf[q.head+i] }
 
 // room makes free places before the first and behind the last request.

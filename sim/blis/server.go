@@ -51,7 +51,7 @@ func (s *server) Running() []*request   { return s.running }
 func (s *server) Used() int             { return s.kv.Used() }
 func (s *server) Transfer() int64       { return s.kv.TakeTransfer() }
 
-// Stats are the cache's counters.
+// Stats returns the cache's counters.
 func (s *server) Stats() (stats sim.CacheStats, hitRate, thrashRate float64) {
 	return s.kv.Stats(), s.kv.HitRate(), s.kv.ThrashRate()
 }

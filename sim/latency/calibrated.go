@@ -60,7 +60,7 @@ func (r *Runs) Step(only uint64) (continues bool) {
 	return continues
 }
 
-// Of is the runs of id's sequence after its slice of the step, continues being what Step said.
+// Of returns the runs of id's sequence after its slice of the step, continues being what Step said.
 func (r *Runs) Of(id uint64, continues bool) int {
 	if r.n == nil {
 		r.n = map[uint64]int{}

@@ -65,7 +65,7 @@ func (c *Curve) factors() [terms]*float64 {
 	return [terms]*float64{&c.Row, &c.Attended, &c.Read, &c.Run, &c.Resident, &c.Pool}
 }
 
-// us is the time of a step, microseconds.
+// us returns the time of a step, microseconds.
 func (c *Curve) us(w work) float64 {
 	i, t := place(c.Tokens, w.tokens)
 	sum := c.Us[i] + float64(t*(c.Us[i+1]-c.Us[i]))

@@ -94,7 +94,7 @@ func (f *Fitted) AsFastAs(samples []Sample) float64 {
 	return k
 }
 
-// median is the median of the relative errors.
+// median returns the median of the relative errors.
 func (f *Fitted) median(rows []Sample) float64 {
 	errs := make([]float64, len(rows))
 	for i := range rows {

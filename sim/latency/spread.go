@@ -22,7 +22,7 @@ const (
 	spreadQuantiles = 40
 )
 
-// At is a step's duration, microseconds, when us are expected and u in [0, 1) says how it turns out.
+// At returns a step's duration, microseconds, when us are expected and u in [0, 1) says how it turns out.
 func (s Spread) At(us, u float64) float64 {
 	k := len(s) - 1
 	for k > 0 && us < s[k].FromUs {

@@ -43,7 +43,7 @@ func (t *thought) ProbeDue() (tokens []core.Token, ok bool) {
 	return tokens, ok
 }
 
-// entropy is that of the newest probe's row, nats.
+// entropy returns that of the newest probe's row, nats.
 func (t *thought) entropy() float64 { return t.course.Probe(t.asked) }
 
 // observe gives Control the statistics of the row from which the next token is drawn, if it wants them.
@@ -54,8 +54,8 @@ func (t *thought) observe() {
 	}
 }
 
-// sample is the request's next token as the model would have it: its think block between the tags, then words, then the
-// end.
+// sample returns the request's next token as the model would have it: its think block between the tags, then words,
+// then the end.
 func (r *request) sample(w *thinking.Model) runtime.Token {
 	thought := r.ctl.ThinkTokens()
 	switch phase := r.ctl.Phase(); {

@@ -69,7 +69,7 @@ type Config struct {
 	HostUs     float64
 }
 
-// DefaultConfig is the ADR's reference workload on a server of 16 sequences and 32,768 cells.
+// DefaultConfig returns the ADR's reference workload on a server of 16 sequences and 32,768 cells.
 func DefaultConfig() Config {
 	return Config{Workload: workload.DefaultMix(), Decoder: DefaultDecoder(), ThinkBudget: 4096,
 		Meridian: meridian.DefaultConfig(),

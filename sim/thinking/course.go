@@ -62,7 +62,7 @@ func NewCourse(seed uint64, length int) Course {
 	return c
 }
 
-// draw is a number in [0, 1) for a stream at a position.
+// draw returns a number in [0, 1) for a stream at a position.
 func (c *Course) draw(stream uint64, at int) float64 {
 	return float64(workload.Mix64(c.seed+stream<<56+uint64(at)*0x9e3779b97f4a7c15)>>11) / (1 << 53)
 }

@@ -13,7 +13,7 @@ type Identity struct {
 	Private   bool // no other request has tokens of Own
 }
 
-// NamedStream is the stream of a named prefix group or session.
+// NamedStream returns the stream of a named prefix group or session.
 func NamedStream(name string) uint64 {
 	h := uint64(14695981039346656037) // FNV-1a, 64 bits
 	for i := range len(name) {
@@ -22,11 +22,11 @@ func NamedStream(name string) uint64 {
 	return Mix64(h ^ 0x6e616d6564) // apart from the numbered ones
 }
 
-// NumberedStream is the stream of the i-th request of a workload.
+// NumberedStream returns the stream of the i-th request of a workload.
 func NumberedStream(i int64) uint64 { return Mix64(uint64(i) + 0x9e3779b97f4a7c15) }
 
-// Block is a number for the tokens [pos, pos+size): equal for equal tokens. A block that crosses the end of the prefix
-// belongs to Own, because its last token does.
+// Block returns a number for the tokens [pos, pos+size): equal for equal tokens. A block that crosses the end of the
+// prefix belongs to Own, because its last token does.
 func (id *Identity) Block(pos, size int) uint64 {
 	for id.Base != nil && pos+size <= id.BaseLen {
 		id = id.Base

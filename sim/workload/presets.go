@@ -55,7 +55,7 @@ func (d *Distribution) Preset(name string) error {
 	return nil
 }
 
-// Spec is the distribution as a workload specification.
+// Spec returns the distribution as a workload specification.
 func (d *Distribution) Spec() (*Spec, error) {
 	c := Client{ID: "distribution", RateFraction: 1, Arrival: Arrival{Process: d.Process}, Input: d.Input.lengths(),
 		Output: d.Output.lengths()}

@@ -280,7 +280,7 @@ func (rec *recording) link() {
 // uidPrefix and a number name the tenant that is a user of the machine.
 const uidPrefix = "uid"
 
-// UID is the user id that a tenant of a recording stands for.
+// UID returns the user id that a tenant of a recording stands for.
 func UID(tenant string) (uint32, bool) {
 	digits, ok := strings.CutPrefix(tenant, uidPrefix)
 	if !ok {
@@ -290,9 +290,9 @@ func UID(tenant string) (uint32, bool) {
 	return uint32(n), err == nil
 }
 
-// StepCosts are the steps of a recording: what each planned, how long it took, and how long the rest of the loop's turn
-// was until it turned to the next one. They are what a cost model is fitted to. A recording without plans is replayed:
-// only the scheduler knows then which tokens each slice attended to.
+// StepCosts returns the steps of a recording: what each planned, how long it took, and how long the rest of the loop's
+// turn was until it turned to the next one. They are what a cost model is fitted to. A recording without plans is
+// replayed: only the scheduler knows then which tokens each slice attended to.
 func StepCosts(t *trace.Trace) ([]latency.Sample, error) {
 	var out []latency.Sample
 	var open latency.Sample
@@ -331,7 +331,7 @@ func StepCosts(t *trace.Trace) ([]latency.Sample, error) {
 	return out, err
 }
 
-// Only is the one request that a plan computes something of, or 0.
+// Only returns the one request that a plan computes something of, or 0.
 func Only(plan *sched.Plan) uint64 {
 	if len(plan.Batch) != 1 {
 		return 0

@@ -79,7 +79,7 @@ type Stall struct {
 	Us    int64 // how long, microseconds, > 0
 }
 
-// ID is the request's name.
+// ID returns the request's name.
 func (r *Request) ID() string {
 	if r.Name != "" {
 		return r.Name
@@ -142,7 +142,7 @@ func NewList(rows []Request) *List {
 	return &List{rows: sorted}
 }
 
-// Len is the number of requests.
+// Len returns the number of requests.
 func (l *List) Len() int { return len(l.rows) }
 
 func (l *List) Next(r *Request) bool {
@@ -180,7 +180,7 @@ func NewChained(rows []Request) *Chained {
 	return c
 }
 
-// Len is the number of requests, those that follow others included.
+// Len returns the number of requests, those that follow others included.
 func (c *Chained) Len() int { return c.List.Len() + len(c.after) }
 
 // Ended implements Reactive.

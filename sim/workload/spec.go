@@ -267,7 +267,7 @@ func (s *Spec) checkWindows(bad func(string, ...any)) {
 	}
 }
 
-// clients are the explicit ones and those of the cohorts.
+// clients returns the explicit ones and those of the cohorts.
 func (s *Spec) clients() []Client {
 	out := slices.Clone(s.Clients)
 	for i := range s.Cohorts {

@@ -110,14 +110,14 @@ func (r *Receiver) set(refuse bool, hang chan struct{}) {
 	r.refuse, r.hang = refuse, hang
 }
 
-// Spans are the spans so far, in the order of their arrival.
+// Spans returns the spans so far, in the order of their arrival.
 func (r *Receiver) Spans() []*tracepb.Span {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.spans)
 }
 
-// Metric is the newest value of a metric; nil = it did not come.
+// Metric returns the newest value of a metric; nil = it did not come.
 func (r *Receiver) Metric(name string) *metricspb.Metric {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -141,7 +141,7 @@ func (r *Receiver) Until(ctx context.Context, ok func() bool) bool {
 	}
 }
 
-// Exports is the number of exports that were tried, refused ones included.
+// Exports returns the number of exports that were tried, refused ones included.
 func (r *Receiver) Exports() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

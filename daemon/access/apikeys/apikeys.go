@@ -49,7 +49,7 @@ type entry struct {
 	owner  Owner
 }
 
-// Len is the number of keys, Owners of their owners, Short of keys below ShortKeyBytes.
+// Len returns the number of keys, Owners of their owners, Short of keys below ShortKeyBytes.
 func (k *Keys) Len() int    { return len(k.entries) }
 func (k *Keys) Owners() int { return len(k.names) }
 func (k *Keys) Short() int  { return k.short }
@@ -74,8 +74,8 @@ func (k *Keys) Find(key string) (owner Owner, ok bool) {
 	return k.entries[found].owner, true
 }
 
-// OwnerID is the number of an owner: the first four bytes of its name's SHA-256, with the highest bit set. It is the
-// same on every machine and after every restart, because cached prefixes on disk are stored under it. 2³²−1 is left
+// OwnerID returns the number of an owner: the first four bytes of its name's SHA-256, with the highest bit set. It is
+// the same on every machine and after every restart, because cached prefixes on disk are stored under it. 2³²−1 is left
 // out: it is the namespace of shared system prompts.
 func OwnerID(name string) uint32 {
 	digest := sha256.Sum256([]byte(name))

@@ -232,7 +232,7 @@ func (c *answering) begin(b *contentBlock) {
 	c.send(event{Type: "content_block_start", Index: &index, Block: &shown})
 }
 
-func (c *answering) call(t *wire.ToolCallPart) {
+func (c *answering) call(t *wire.ToolCallDelta) {
 	if t.Name != "" {
 		c.close()
 		c.begin(&contentBlock{Type: "tool_use", ID: t.CallID, Name: t.Name, Input: rawJSON("{}"),

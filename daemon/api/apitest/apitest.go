@@ -96,7 +96,7 @@ func (b *Backend) Start(ctx context.Context, requests ...*wire.Request) (api.Str
 	return s, nil
 }
 
-// Embeds are the requests for embeddings, as the daemon would have parsed them.
+// Embeds returns the requests for embeddings, as the daemon would have parsed them.
 func (b *Backend) Embeds() []*wire.Embed {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -441,11 +441,11 @@ func Think(text string) wire.Event {
 
 // Call returns the events of the index-th tool call, with its arguments in these parts.
 func Call(index int, id, name string, parts ...string) []wire.Event {
-	events := []wire.Event{{Kind: wire.EventToolCall, ToolCall: wire.ToolCallPart{Index: index, CallID: id,
+	events := []wire.Event{{Kind: wire.EventToolCall, ToolCall: wire.ToolCallDelta{Index: index, CallID: id,
 		Name: name}}}
 	for _, p := range parts {
 		events = append(events,
-			wire.Event{Kind: wire.EventToolCall, ToolCall: wire.ToolCallPart{Index: index, Arguments: []byte(p)}})
+			wire.Event{Kind: wire.EventToolCall, ToolCall: wire.ToolCallDelta{Index: index, Arguments: []byte(p)}})
 	}
 	return events
 }

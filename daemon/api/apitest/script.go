@@ -167,7 +167,7 @@ type Replayed struct {
 	ids map[string]*idNames
 }
 
-// names are the ids of a server.
+// names returns the ids of a server.
 func (r *Replayed) names(server string) *idNames {
 	if r.ids == nil {
 		r.ids = map[string]*idNames{}

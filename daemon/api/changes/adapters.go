@@ -32,7 +32,7 @@ const maxAdapterBody = 64 << 10
 var AdapterPaths = []string{"/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/load_lora_adapter",
 	"/unload_lora_adapter"}
 
-// AdapterRoutes are the requests of vLLM and SGLang that load and unload adapters.
+// AdapterRoutes returns the requests of vLLM and SGLang that load and unload adapters.
 func AdapterRoutes(h AdapterHost) (routes []api.Route) {
 	for i, path := range AdapterPaths {
 		do := loadAdapter

@@ -214,7 +214,7 @@ func finite(p float32) float32 {
 }
 
 // call adds a part of a call.
-func (a *answering) call(ch *choice, t *wire.ToolCallPart) {
+func (a *answering) call(ch *choice, t *wire.ToolCallDelta) {
 	if t.Name != "" {
 		ch.close()
 		a.tell(ch)

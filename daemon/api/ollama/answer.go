@@ -175,7 +175,7 @@ func (a *answer) token(t *wire.Token) {
 }
 
 // toolCall adds a part of a tool call. ollama's API has only complete calls.
-func (a *answer) toolCall(t *wire.ToolCallPart) {
+func (a *answer) toolCall(t *wire.ToolCallDelta) {
 	p := &a.part
 	if t.Name != "" {
 		p.close()

@@ -26,7 +26,7 @@ var generateTable = slices.Concat(
 	api.Of(api.Taken, "prompt", "suffix", "system", "context", "raw", "images"), common,
 	api.Table{
 		{Name: "template", Use: api.Refused, But: []string{`""`}, Why: "--chat-template sets it; send raw for " +
-			"another form"},
+			"another format"},
 		{Name: "messages", Use: api.Refused, Why: "they belong to /api/chat"},
 		{Name: "tools", Use: api.Refused, But: []string{"[]"}, Why: "they belong to /api/chat"},
 		{Name: "width", Use: api.Refused, But: []string{"0"}, Why: "this server writes text"},

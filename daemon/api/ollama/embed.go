@@ -153,7 +153,7 @@ func embedTexts(raw rawJSON) (texts []wire.EmbedInput, err error) {
 	return texts, nil
 }
 
-// shorter is the size to cut embeddings to, 0 = not at all: ollama takes any number and keeps what there is.
+// shorter returns the size to cut embeddings to, 0 = not at all: ollama takes any number and keeps what there is.
 func shorter(ctx context.Context, s *api.Server, n int) (int, error) {
 	if n <= 0 {
 		return 0, nil

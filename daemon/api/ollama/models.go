@@ -92,7 +92,7 @@ type listed struct {
 	Details  details `json:"details"`
 }
 
-// Tags is the answer to GET /api/tags.
+// Tags returns the answer to GET /api/tags.
 func Tags(list []Served) any {
 	models := []listed{}
 	for i := range list {
@@ -108,7 +108,7 @@ func serveTags(s *api.Server, w http.ResponseWriter, _ *http.Request) {
 	s.NewWriter(w).JSON(http.StatusOK, Tags(loaded(s)))
 }
 
-// loaded is the model that is loaded, alone.
+// loaded returns the model that is loaded, alone.
 func loaded(s *api.Server) (list []Served) {
 	facts := s.Facts()
 	for _, m := range s.Models() {
@@ -134,7 +134,7 @@ type running struct {
 // never is the time until the model expires, in years: clients show it as "never".
 const never = 100
 
-// Running is the answer to GET /api/ps.
+// Running returns the answer to GET /api/ps.
 func Running(list []Served, now time.Time) any {
 	models := []running{}
 	for i := range list {

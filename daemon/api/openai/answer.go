@@ -211,7 +211,7 @@ func (ch *choice) reason() string {
 }
 
 // toolCall returns the part for a part of a tool call.
-func (o *object) toolCall(ch *choice, t *wire.ToolCallPart) *choicePart {
+func (o *object) toolCall(ch *choice, t *wire.ToolCallDelta) *choicePart {
 	ch.follow(t)
 	c := toolCall{Index: &t.Index, Function: functionCall{Name: t.Name, Arguments: string(t.Arguments)}}
 	if t.Name != "" {
@@ -250,7 +250,7 @@ func (o *object) keep(ch *choice, t *wire.Token) {
 }
 
 // follow keeps the arguments of the newest tool call, to know whether it is complete.
-func (ch *choice) follow(t *wire.ToolCallPart) {
+func (ch *choice) follow(t *wire.ToolCallDelta) {
 	if t.Name != "" {
 		ch.args, ch.called = ch.args[:0], true
 	}
@@ -258,7 +258,7 @@ func (ch *choice) follow(t *wire.ToolCallPart) {
 }
 
 // keepCall adds a part of a tool call to an answer without streaming.
-func (ch *choice) keepCall(t *wire.ToolCallPart) {
+func (ch *choice) keepCall(t *wire.ToolCallDelta) {
 	ch.follow(t)
 	if t.Name != "" {
 		ch.calls = append(ch.calls, toolCall{ID: t.CallID, Type: "function", Function: functionCall{Name: t.Name}})

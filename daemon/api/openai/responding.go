@@ -233,7 +233,7 @@ func (c *responding) partEvent(what string) responseEvent {
 }
 
 // call handles a part of a tool call.
-func (c *responding) call(t *wire.ToolCallPart) {
+func (c *responding) call(t *wire.ToolCallDelta) {
 	if t.Name != "" {
 		c.close("completed")
 		name, ok := c.conv.tools[t.Name]

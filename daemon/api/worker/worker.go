@@ -191,7 +191,7 @@ func sourceOf(s *api.Server) (source, bool) {
 		Buffer: kvevents.ReplayBatches, HWM: kvevents.QueueBatches}, true
 }
 
-// eventSources are the sources by data-parallel rank: one, or none without --kv-events.
+// eventSources returns the sources by data-parallel rank: one, or none without --kv-events.
 func eventSources(s *api.Server) any {
 	type entry struct {
 		source

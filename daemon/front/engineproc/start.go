@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/devices"
+	"github.com/uma-serve/uma-serve/daemon/link"
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
 	"github.com/uma-serve/uma-serve/ipc"
 )
@@ -29,7 +29,7 @@ type Spec struct {
 	Slots    int      // connections of its table
 	Requests int      // of a connection
 	OnDevice bool     // it needs the library of a back end
-	Start    daemon.EngineStart
+	Start    link.EngineStart
 }
 
 // Run starts the process and writes its first message. fd is the front's end of the link. The caller waits for cmd and
@@ -47,15 +47,15 @@ func (s *Spec) Run() (cmd *exec.Cmd, table *connstate.Table, fd int, err error) 
 		table.Close()
 		return nil, nil, -1, err
 	}
-	link := os.NewFile(uintptr(theirs), "link")
-	defer link.Close()
+	end := os.NewFile(uintptr(theirs), "link")
+	defer end.Close()
 	cmd = exec.Command(s.Program, append(slices.Clone(s.Args), s.Model)...)
 	if s.Shown != "" {
 		cmd.Args[0] = s.Shown
 	}
-	cmd.ExtraFiles = []*os.File{link, table.File()} // daemon.EngineLinkFD, daemon.EngineTableFD
+	cmd.ExtraFiles = []*os.File{end, table.File()} // link.FD, link.TableFD
 	if s.Leases != nil {
-		cmd.ExtraFiles = append(cmd.ExtraFiles, s.Leases) // daemon.EngineLeaseFD
+		cmd.ExtraFiles = append(cmd.ExtraFiles, s.Leases) // link.LeaseFD
 	}
 	cmd.Stderr = s.Stderr
 	cmd.Env = devices.DriverEnvironment()
@@ -64,7 +64,7 @@ func (s *Spec) Run() (cmd *exec.Cmd, table *connstate.Table, fd int, err error) 
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // the front handles Ctrl-C at a terminal
 	if err = cmd.Start(); err == nil {
-		if err = ipc.WriteLinkMessage(ours, daemon.LinkStart, body); err == nil {
+		if err = ipc.WriteLinkMessage(ours, link.Start, body); err == nil {
 			return cmd, table, ours, nil
 		}
 		_ = cmd.Process.Kill() // fails when it has ended

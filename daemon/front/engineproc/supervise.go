@@ -5,15 +5,15 @@ import (
 	"log/slog"
 	"strconv"
 
-	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/daemon/opening"
 	"github.com/uma-serve/uma-serve/internal/host/sandbox"
 )
 
 // Supervise answers the kernel's questions about a confined process over fd until the process has ended, and logs the
 // calls that are refused, each of which denied hears. The error says why the process is not supervised any more.
 func Supervise(fd, pid int, cfg *config.Config, log *slog.Logger, denied func()) error {
-	policy := daemon.SandboxPolicy(cfg)
+	policy := opening.Policy(cfg)
 	policy.Read = append(policy.Read, "/proc/"+strconv.Itoa(pid))
 	logged := map[sandbox.Denial]bool{}
 	return sandbox.Supervise(fd, policy, func(d sandbox.Denial) {

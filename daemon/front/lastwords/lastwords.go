@@ -45,8 +45,8 @@ func Say(e *wire.Error, st connstate.State, ids []string) (say []byte, stays boo
 }
 
 // Response returns a whole HTTP response with the error e, which announces the connection's end.
-func Response(form connstate.API, e *wire.Error) []byte {
-	status, header, body := httpd.Rendered(form, e)
+func Response(of connstate.API, e *wire.Error) []byte {
+	status, header, body := httpd.Rendered(of, e)
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\n", status, http.StatusText(status))
 	header.Set("Connection", "close")

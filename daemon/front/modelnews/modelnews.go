@@ -123,7 +123,7 @@ func (l Downloads) News(dst []byte, list []download.State) []byte {
 	return dst
 }
 
-// ProgressOf is a download's progress in the form of llama-server's router.
+// ProgressOf returns a download's progress in the form of llama-server's router.
 func ProgressOf(d *download.State) reports.ServedDownload {
 	out := reports.ServedDownload{}
 	for _, f := range d.Files {

@@ -226,7 +226,7 @@ func (t *Table) SetHostTier(held int64, evicted uint64) {
 	h.evicted.Store(evicted)
 }
 
-// File is the memory as a file, to be inherited by the other process.
+// File returns the memory as a file, to be inherited by the other process.
 func (t *Table) File() *os.File { return t.file }
 
 // Close unmaps the table. Its Slots must not be used any more.
@@ -235,7 +235,7 @@ func (t *Table) Close() error {
 	return errors.Join(unix.Munmap(t.mem), t.file.Close())
 }
 
-// Conns is the number of connections that the table holds.
+// Conns returns the number of connections that the table holds.
 func (t *Table) Conns() int { return len(t.conns) }
 
 // Get returns the state of a connection; Idle for one that is out of range.
@@ -252,7 +252,7 @@ func (t *Table) Reset(conn uint32) {
 	word.Store(following(word.Load()))
 }
 
-// following is the word of the next generation: of an idle connection.
+// following returns the word of the next generation: of an idle connection.
 func following(word uint32) uint32 { return (word + generation) &^ (generation - 1) }
 
 // Requests returns the ids of the requests in flight, by connection.
@@ -291,7 +291,7 @@ func (t *Table) Busy(conn uint32) bool {
 	return true
 }
 
-// InFlight is the number of connections and requests that wait for the model's answer, or send their request.
+// InFlight returns the number of connections and requests that wait for the model's answer, or send their request.
 func (t *Table) InFlight() int { return t.count(false) }
 
 // Answering is InFlight without the connections whose request has not arrived whole: it may be a question.
@@ -332,7 +332,7 @@ func (t *Table) Slot(conn uint32) *Slot {
 	return &Slot{t, conn, t.conns[conn].Load() &^ (generation - 1)}
 }
 
-// Conn is the connection's number.
+// Conn returns the connection's number.
 func (s *Slot) Conn() uint32 { return s.conn }
 
 // Set changes the phase; what was said of unread and cut bytes is over.

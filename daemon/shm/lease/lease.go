@@ -66,7 +66,7 @@ type Lease struct {
 	Stats Stats
 }
 
-// Lease is the side of the engine with this seat that computes on these devices (a bit each).
+// Lease returns the side of the engine with this seat that computes on these devices (a bit each).
 func (t *Table) Lease(seat Seat, devices uint32) *Lease {
 	if seat.Slot < 0 || seat.Slot >= MaxEngines {
 		seat.Slot = 0 // of a front that has no such slot: every lease is lost
@@ -85,7 +85,7 @@ func (l *Lease) Use(devices uint32) {
 	l.s.devices.Store(l.devices)
 }
 
-// Devices are the devices of the leases, a bit each.
+// Devices returns the devices of the leases, a bit each.
 func (l *Lease) Devices() uint32 { return l.devices }
 
 // Say tells the other engines of the next step: when its visible answers are due, and how long it takes. Waits,
@@ -269,11 +269,11 @@ func (l *Lease) Release() {
 // Held reports whether a lease is held.
 func (l *Lease) Held() bool { return l.held != 0 }
 
-// Views are the devices of the table.
+// Views returns the devices of the table.
 func (l *Lease) Views() []View { return l.t.Views() }
 
-// Name is the name of the engine in a slot, "" for none.
+// Name returns the name of the engine in a slot, "" for none.
 func (l *Lease) Name(slot int) string { return l.t.Name(slot) }
 
-// At is a time of this process on the axis of the table.
+// At returns a time of this process on the axis of the table.
 func (l *Lease) At(now time.Time) arbiter.Instant { return l.t.At(now) }

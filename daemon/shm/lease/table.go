@@ -138,7 +138,7 @@ func mapTable(f *os.File) (*Table, error) {
 		offset: arbiter.Instant(ts.Nano())}, nil
 }
 
-// File is the memory as a file, to be inherited by engine processes.
+// File returns the memory as a file, to be inherited by engine processes.
 func (t *Table) File() *os.File { return t.file }
 
 // Close unmaps the table. Nothing of it must be used any more.
@@ -148,10 +148,10 @@ func (t *Table) Close() error {
 	return errors.Join(unix.Munmap(raw), t.file.Close())
 }
 
-// Now is the time on the axis of the table: the system's monotonic clock.
+// Now returns the time on the axis of the table: the system's monotonic clock.
 func (t *Table) Now() arbiter.Instant { return t.At(time.Now()) }
 
-// At is a time of this process on the axis of the table. It must have a monotonic reading.
+// At returns a time of this process on the axis of the table. It must have a monotonic reading.
 func (t *Table) At(now time.Time) arbiter.Instant { return t.offset + arbiter.Instant(now.Sub(t.base)) }
 
 // Seat is an engine process's place in the table.
@@ -205,15 +205,15 @@ func (t *Table) Leave(seat Seat) {
 	}
 }
 
-// holder is the seat in a lease's word; Slot is -1 when it is free.
+// holder returns the seat in a lease's word; Slot is -1 when it is free.
 func holder(w uint64) Seat { return Seat{Slot: int(w&0xffff) - 1, Gen: uint32(w >> 16 & 0xffff)} }
 
-// grant is the word that follows w with this holder.
+// grant returns the word that follows w with this holder.
 func grant(w uint64, to Seat) uint64 {
 	return (w>>32+1)<<32 | uint64(to.Gen&0xffff)<<16 | uint64(to.Slot+1)&0xffff
 }
 
-// free is the word that follows w without a holder.
+// free returns the word that follows w without a holder.
 func free(w uint64) uint64 { return (w>>32 + 1) << 32 }
 
 // known reports whether a seat is that of a process in the table.
@@ -244,7 +244,7 @@ func (t *Table) handOn(d int, w uint64, now arbiter.Instant) {
 
 func (t *Table) seat(i int) Seat { return Seat{Slot: i, Gen: t.slots[i].gen.Load()} }
 
-// next is the slot that gets the lease of device d, -1 when none waits; not is a slot that does not.
+// next returns the slot that gets the lease of device d, -1 when none waits; not is a slot that does not.
 func (t *Table) next(d int, now arbiter.Instant, not int) int {
 	if !t.wanted(d) {
 		return -1
@@ -312,8 +312,8 @@ type View struct {
 	Waiting []string
 }
 
-// Views are the devices that an engine uses, for reports of any process: names are made printable, and nothing else is
-// checked.
+// Views returns the devices that an engine uses, for reports of any process: names are made printable, and nothing else
+// is checked.
 func (t *Table) Views() (out []View) {
 	now := t.Now()
 	var used uint32
@@ -351,7 +351,7 @@ func (t *Table) Without(seat Seat) (steps uint64, ago time.Duration) {
 	return s.without.Load(), max(0, time.Duration(t.Now()-arbiter.Instant(s.missed.Load())))
 }
 
-// Name is the name of the engine in a slot, as far as it can be shown.
+// Name returns the name of the engine in a slot, as far as it can be shown.
 func (t *Table) Name(i int) string {
 	if i < 0 || i >= MaxEngines {
 		return ""

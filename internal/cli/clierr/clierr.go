@@ -69,7 +69,7 @@ func suggest(flags *pflag.FlagSet, name string) string {
 	return fmt.Sprintf("; did you mean --%s?", near)
 }
 
-// FlagNames are the names of flags that --help shows.
+// FlagNames returns the names of flags that --help shows.
 func FlagNames(flags *pflag.FlagSet) (names []string) {
 	flags.VisitAll(func(f *pflag.Flag) {
 		if !f.Hidden {
@@ -241,7 +241,8 @@ func Kind(mode fs.FileMode) string {
 	return "not a regular file"
 }
 
-// Nearest is the word with the fewest edits from name, "" when none is alike: at most 2, or a third of name's letters.
+// Nearest returns the word with the fewest edits from name, "" when none is alike: at most 2, or a third of name's
+// letters.
 func Nearest(name string, words []string) string {
 	if len(name) > 64 {
 		return ""

@@ -81,7 +81,7 @@ func Duration(d time.Duration) string {
 	return fmt.Sprintf("%d d %02d h", int(d.Hours())/24, int(d.Hours())%24)
 }
 
-// Rate is a speed to three significant digits.
+// Rate returns a speed to three significant digits.
 func Rate(v float64) string {
 	if v < 0 {
 		return "-" + significant(-v)
@@ -89,7 +89,7 @@ func Rate(v float64) string {
 	return significant(v)
 }
 
-// Bar is a bar of width columns filled to fraction (0 … 1).
+// Bar returns a bar of width columns filled to fraction (0 … 1).
 func Bar(fraction float64, width int) string {
 	n := int(fraction*float64(width) + 0.5)
 	n = min(max(n, 0), width)
@@ -197,7 +197,7 @@ func Fit(s string, width int) string {
 	return b.String()
 }
 
-// plainWidth is the width of s without the escapes of its colours.
+// plainWidth returns the width of s without the escapes of its colours.
 func plainWidth(s string) int {
 	if !strings.Contains(s, "\x1b[") {
 		return Width(s)
@@ -212,7 +212,7 @@ func plainWidth(s string) int {
 	return width
 }
 
-// FitLines is every line of text cut to width columns; 0 = as long as they are.
+// FitLines returns every line of text cut to width columns; 0 = as long as they are.
 func FitLines(text string, width int) string {
 	if width <= 0 {
 		return text

@@ -64,7 +64,7 @@ func (t *Terminal) Size() (cols, rows int) {
 	return t.width(), t.height()
 }
 
-// New is a Terminal over any writer: tty enables the status line and the sanitising of text, colored the escapes.
+// New returns a Terminal over any writer: tty enables the status line and the sanitising of text, colored the escapes.
 func New(w io.Writer, tty, colored bool, width func() int) *Terminal {
 	style := func(a ...color.Attribute) *color.Color {
 		c := color.New(a...)
@@ -83,7 +83,7 @@ func New(w io.Writer, tty, colored bool, width func() int) *Terminal {
 	}
 }
 
-// Window is a terminal with a window of a size, for tests of what is shown in it.
+// Window returns a terminal with a window of a size, for tests of what is shown in it.
 func Window(w io.Writer, colored bool, cols, rows int) *Terminal {
 	t := New(w, true, colored, func() int { return cols })
 	t.capable, t.height = true, func() int { return rows }
@@ -143,7 +143,7 @@ func (t *Terminal) Text(s string) error {
 	return t.write(s)
 }
 
-// shown is a model's text as this output shows it.
+// shown returns a model's text as this output shows it.
 func (t *Terminal) shown(s string) string {
 	if t.tty {
 		s = Sanitize(s)

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// quota is the CPU time per time that the cgroups of this process grant, the least of all; 0 = no limit.
+// quota returns the CPU time per time that the cgroups of this process grant, the least of all; 0 = no limit.
 //
 // In a container the paths of /proc/self/cgroup may be the host's, which do not exist there. The root of the mount is
 // then the process's own cgroup, so it is read in any case.

@@ -178,7 +178,7 @@ func (s System) manifestPaths() (paths []string) {
 	return paths
 }
 
-// dataFolders are those of the XDG base directories, and those that the loader is built with.
+// dataFolders returns those of the XDG base directories, and those that the loader is built with.
 func (s System) dataFolders() (dirs []string) {
 	home := s.Getenv("HOME")
 	add := func(list, otherwise string) {

@@ -19,7 +19,7 @@ type VM struct {
 	Inactive uint64 // not used lately: reclaimed when memory is short
 }
 
-// Available is the memory in bytes that programs can have without swapping, for pages of pageBytes: what Activity
+// Available returns the memory in bytes that programs can have without swapping, for pages of pageBytes: what Activity
 // Monitor's tools and psutil call available, free and inactive pages together.
 func (v VM) Available(pageBytes uint64) uint64 { return (v.Free + v.Inactive) * pageBytes }
 

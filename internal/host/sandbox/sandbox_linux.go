@@ -93,7 +93,7 @@ func Enter(p Policy) (State, error) {
 // them.
 const referFrom = 2
 
-// writable is the rule of a folder in which files are made, removed and moved, also into folders below it.
+// writable returns the rule of a folder in which files are made, removed and moved, also into folders below it.
 func writable(dir string, version int) landlock.FSRule {
 	rule := landlock.RWDirs(dir)
 	if version >= referFrom {

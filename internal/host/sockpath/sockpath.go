@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// Default is the socket path without a configured one:
+// Default returns the socket path without a configured one:
 //
 //   - $XDG_RUNTIME_DIR/uma-serve/uma.sock, private to the user, removed at logout;
 //   - without that variable, for root: /run/uma-serve/uma.sock (/var/run on macOS and BSD);

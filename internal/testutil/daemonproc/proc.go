@@ -37,7 +37,7 @@ func (p *Proc) Write(b []byte) (int, error) {
 	return p.log.Write(b)
 }
 
-// Log is the daemon's stderr so far.
+// Log returns the daemon's stderr so far.
 func (p *Proc) Log() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 // What the daemon takes of the machine is that of all its processes: of the one that was started and of the engine
 // processes that it has started (Linux).
 
-// Processes are the ids of the daemon's processes: the one that was started first, then those that it has started.
+// Processes returns the ids of the daemon's processes: the one that was started first, then those that it has started.
 func (p *Proc) Processes() ([]int, error) {
 	pids := []int{p.Cmd.Process.Pid}
 	folder := fmt.Sprintf("/proc/%d/task", pids[0])
@@ -58,11 +58,12 @@ func sum[T int64 | time.Duration](p *Proc, of func(pid int) (T, error)) (total T
 	return total, err
 }
 
-// CPU is the processor time of all processes of the daemon so far, user and system, those that have ended included.
+// CPU returns the processor time of all processes of the daemon so far, user and system, those that have ended
+// included.
 func (p *Proc) CPU() (time.Duration, error) { return sum(p, cpuOf) }
 
-// RSS is the resident set of all processes of the daemon in bytes. Pages that two of them share, such as those of the
-// program, count twice.
+// RSS returns the resident set of all processes of the daemon in bytes. Pages that two of them share, such as those of
+// the program, count twice.
 func (p *Proc) RSS() (int64, error) { return sum(p, RSSOf) }
 
 // PSS is as RSS, but a page that n processes share counts as a part of n in each.
@@ -80,8 +81,8 @@ func (p *Proc) Kill() error {
 	return err
 }
 
-// statOf are the fields of /proc/PID/stat behind the command's name, which may hold spaces: the third one of the line
-// is first.
+// statOf returns the fields of /proc/PID/stat behind the command's name, which may hold spaces: the third one of the
+// line is first.
 func statOf(pid int) ([]string, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -95,7 +96,7 @@ func statOf(pid int) ([]string, error) {
 	return f, nil
 }
 
-// cpuOf is the processor time of one process and of those that it has started and waited for.
+// cpuOf returns the processor time of one process and of those that it has started and waited for.
 func cpuOf(pid int) (time.Duration, error) {
 	f, err := statOf(pid)
 	if err != nil {
@@ -113,13 +114,13 @@ func cpuOf(pid int) (time.Duration, error) {
 	return time.Duration(ticks) * time.Second / perSecond, nil
 }
 
-// RSSOf is the resident set of one process in bytes.
+// RSSOf returns the resident set of one process in bytes.
 func RSSOf(pid int) (int64, error) {
 	all, _, err := ResidentOf(pid)
 	return all, err
 }
 
-// ResidentOf is the resident set of one process in bytes, and how much of it are pages of files (programs, mapped
+// ResidentOf returns the resident set of one process in bytes, and how much of it are pages of files (programs, mapped
 // weights) and of shared memory.
 func ResidentOf(pid int) (all, shared int64, err error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
@@ -134,7 +135,7 @@ func ResidentOf(pid int) (all, shared int64, err error) {
 	return all * page, shared * page, nil
 }
 
-// pssOf is the proportional set of one process in bytes.
+// pssOf returns the proportional set of one process in bytes.
 func pssOf(pid int) (int64, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 	if err != nil {

@@ -135,7 +135,7 @@ func (f *File) Bytes() []byte {
 	return append(b, f.data...)
 }
 
-// len is the elements of an array.
+// len returns the elements of an array.
 func (p *pair) len() int {
 	if p.elem == text {
 		return len(p.list)

@@ -55,7 +55,7 @@ func (m *mutator) once() {
 	}
 }
 
-// number is a limit of a type, or a neighbour of the previous value.
+// number returns a limit of a type, or a neighbour of the previous value.
 func (m *mutator) number(kind uint32, was []byte) []byte {
 	le := binary.LittleEndian
 	switch kind {

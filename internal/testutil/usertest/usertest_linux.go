@@ -61,7 +61,7 @@ func socket(uid uint32, addr netip.AddrPort) (int, error) {
 	return unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 }
 
-// Client is an HTTP client of a user for URLs whose host is an IP address with a port.
+// Client returns an HTTP client of a user for URLs whose host is an IP address with a port.
 func Client(t testing.TB, uid uint32) *http.Client {
 	t.Helper()
 	NeedRoot(t)

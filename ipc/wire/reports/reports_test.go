@@ -21,7 +21,7 @@ func sampleReports() (WhyReport, KVReport, KVDone) {
 			AgeMs: 2400.5, TookMs: 812.25, TTFTMs: 104, Dropped: 2,
 			Usage: WhyUsage{PromptTokens: 900, CachedTokens: 812, CacheTier: "host",
 				CacheMiss: "diverged at token 812: another message", CompletionTokens: 40, ThinkTokens: 15},
-			Form: &WhyForm{Form: "json", CompileMs: 1.5, Masks: 12, MaskMs: 0.48, ForcedTokens: 21},
+			Form: &WhyConstraint{Form: "json", CompileMs: 1.5, Masks: 12, MaskMs: 0.48, ForcedTokens: 21},
 			Signals: &WhySignals{Probes: 9, Entropy: 0.31, Mean: 0.28, Variance: 0.0004, Index: 1.2, Converged: 96,
 				Overthinking: 120},
 			Drafts: &WhyDrafts{Most: 16, Reason: "draft_unlikely",

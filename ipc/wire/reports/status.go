@@ -209,7 +209,7 @@ type InfoListener struct {
 	TLS  bool   `json:"tls,omitempty"` // --tls-cert
 }
 
-// ContextTokens is the number of cells in the KV pool, 0 while the model loads.
+// ContextTokens returns the number of cells in the KV pool, 0 while the model loads.
 func (in *Info) ContextTokens() int {
 	if in.Capabilities == nil {
 		return 0

@@ -11,19 +11,19 @@ type WhyReport struct {
 
 // WhyRequest is the life of one request so far.
 type WhyRequest struct {
-	Model   string   `json:"model,omitempty"` // behind a front with several models
-	Request string   `json:"request"`         // the client's id; "" on the newline protocol
-	Number  uint64   `json:"number"`          // the server's own, unique since it started; 0 while it is compiling
-	UID     uint32   `json:"uid"`
-	Owner   string   `json:"owner,omitempty"` // of an API key, where UID is its number
-	Class   string   `json:"class"`           // interactive, background
-	State   string   `json:"state"`           // compiling, queued, prefill, think, output, parked, done
-	Ended   string   `json:"ended,omitempty"`
-	AgeMs   float64  `json:"age_ms"`  // since it arrived
-	TookMs  float64  `json:"took_ms"` // from its arrival to its end; 0 while it lives
-	TTFTMs  float64  `json:"ttft_ms"` // 0 before the first token
-	Usage   WhyUsage `json:"usage"`
-	Form    *WhyForm `json:"form,omitempty"` // the constraint on its answer; nil: none
+	Model   string         `json:"model,omitempty"` // behind a front with several models
+	Request string         `json:"request"`         // the client's id; "" on the newline protocol
+	Number  uint64         `json:"number"`          // the server's, unique since its start; 0 while it is compiling
+	UID     uint32         `json:"uid"`
+	Owner   string         `json:"owner,omitempty"` // of an API key, where UID is its number
+	Class   string         `json:"class"`           // interactive, background
+	State   string         `json:"state"`           // compiling, queued, prefill, think, output, parked, done
+	Ended   string         `json:"ended,omitempty"`
+	AgeMs   float64        `json:"age_ms"`  // since it arrived
+	TookMs  float64        `json:"took_ms"` // from its arrival to its end; 0 while it lives
+	TTFTMs  float64        `json:"ttft_ms"` // 0 before the first token
+	Usage   WhyUsage       `json:"usage"`
+	Form    *WhyConstraint `json:"form,omitempty"` // the constraint on its answer; nil: none
 	// the early-exit signals of its thinking; nil: none was measured
 	Signals *WhySignals `json:"signals,omitempty"`
 	// Drafts are the guesses for it (speculation); nil: none are made
@@ -55,8 +55,8 @@ type WhySignals struct {
 	Overthinking int     `json:"overthinking_at"`
 }
 
-// WhyForm is the cost of constraining an answer so far, and the rows that forced tokens saved.
-type WhyForm struct {
+// WhyConstraint is the cost of constraining an answer so far, and the rows that forced tokens saved.
+type WhyConstraint struct {
 	Form         string  `json:"form"`          // json_object, json, regex, choice, grammar
 	CompileMs    float64 `json:"compile_ms"`    // 0 = it was compiled for an earlier request
 	Masks        int     `json:"masks"`         // masks that were computed; the others were known

@@ -142,7 +142,7 @@ type FrameError struct {
 
 func (e *FrameError) Error() string { return string(e.Code) + ": " + e.Message }
 
-// Event is the answer to send.
+// Event returns the answer to send.
 func (e *FrameError) Event() wire.Error { return wire.Error{Code: e.Code, Message: e.Message} }
 
 func frameErrorf(code wire.Code, format string, args ...any) *FrameError {

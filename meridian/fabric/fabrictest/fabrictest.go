@@ -72,7 +72,7 @@ func Frame(t testing.TB, seed uint64, n int) []byte {
 	return f
 }
 
-// within is a generous deadline: it only makes a test that hangs say where.
+// within returns a generous deadline: it only makes a test that hangs say where.
 func within(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)

@@ -26,7 +26,7 @@ func File(objects ...string) []byte {
 	return b.Bytes()
 }
 
-// Stream is an object with the bytes of a stream, and members of its dictionary.
+// Stream returns an object with the bytes of a stream, and members of its dictionary.
 func Stream(members, data string) string {
 	return fmt.Sprintf("<< /Length %d %s >>\nstream\n%s\nendstream", len(data), members, data)
 }
@@ -57,7 +57,7 @@ func Pages(pages ...string) []byte {
 	return File(objects...)
 }
 
-// Lines are the operators of lines of text without parentheses.
+// Lines returns the operators of lines of text without parentheses.
 func Lines(lines ...string) string {
 	var b strings.Builder
 	b.WriteString("BT /F 12 Tf 14 TL 50 700 Td\n")

@@ -50,7 +50,7 @@ func integer(v any) (int64, bool) {
 	return 0, false
 }
 
-// sequence is a list's or tuple's items.
+// sequence returns a list's or tuple's items.
 func sequence(v any) ([]any, bool) {
 	switch v := v.(type) {
 	case []any:

@@ -25,7 +25,7 @@ func NewDict(pairs ...any) *Dict {
 	return d
 }
 
-// find is the index of the key with this hash, or -1.
+// find returns the index of the key with this hash, or -1.
 func (d *Dict) find(hash any) int {
 	if d.index != nil {
 		if i, ok := d.index[hash]; ok {
@@ -72,7 +72,7 @@ func (d *Dict) put(hash, k, v any) {
 	}
 }
 
-// Get is the value of a string key.
+// Get returns the value of a string key.
 func (d *Dict) Get(key string) (any, bool) {
 	if i := d.find(key); i >= 0 {
 		return d.vals[i], true

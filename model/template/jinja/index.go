@@ -98,7 +98,7 @@ func (s *state) character(t string, i int64) (string, bool) {
 	return t[at : at+size], true
 }
 
-// offset is the byte at which the i-th character of t begins; len(t) beyond the last.
+// offset returns the byte at which the i-th character of t begins; len(t) beyond the last.
 func offset(t string, i int) int {
 	at := 0
 	for ; i > 0 && at < len(t); i-- {
@@ -184,8 +184,8 @@ func (s *state) substring(t string, start, stop, step *int64) string {
 	return b.String()
 }
 
-// indices is the first of the positions a Python slice selects from size items, the distance to the next, and their
-// number (the rules of slice.indices).
+// indices returns the first of the positions a Python slice selects from size items, the distance to the next, and
+// their number (the rules of slice.indices).
 func indices(size int64, start, stop, step *int64) (from, by, n int64) {
 	by = 1
 	if step != nil {

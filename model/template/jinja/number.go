@@ -28,7 +28,7 @@ func isInt(v any) bool {
 	return false
 }
 
-// bigOf is an integer of any kind as a big one.
+// bigOf returns an integer of any kind as a big one.
 func bigOf(v any) *big.Int {
 	if n, ok := v.(*big.Int); ok {
 		return n
@@ -373,7 +373,7 @@ func truncate(s *state, f float64) any {
 	return normal(n)
 }
 
-// formatFloat is the shortest form that reads back the same, in Python's layout: exponents from 1e16 and below
+// formatFloat returns the shortest form that reads back the same, in Python's layout: exponents from 1e16 and below
 // 1e-4.
 func formatFloat(f float64) string {
 	switch {

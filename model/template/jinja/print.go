@@ -40,7 +40,7 @@ func (b *buffer) escaping(t string, escape func(r rune) string) {
 	b.put(t[done:])
 }
 
-// hex is a character's number in so many digits, behind a prefix.
+// hex returns a character's number in so many digits, behind a prefix.
 func hex(prefix string, r rune, digits int) string {
 	const all = "0123456789abcdef"
 	text := make([]byte, len(prefix)+digits)

@@ -35,7 +35,7 @@ type missing struct{}
 
 var unset any = missing{}
 
-// frameSize is the memory of a frame of a scope, in bytes, its loop included.
+// frameSize returns the memory of a frame of a scope, in bytes, its loop included.
 func frameSize(sc *syntax.Scope) int { return 2*frameBytes + 16*sc.Size }
 
 func (s *state) frame(sc *syntax.Scope, parent *frame) *frame {
@@ -47,7 +47,7 @@ func (s *state) frame(sc *syntax.Scope, parent *frame) *frame {
 
 // release takes back what a frame was charged, where nothing can hold on to it.
 func (s *state) release(sc *syntax.Scope) {
-	if !sc.Held {
+	if !sc.Captured {
 		s.bytes -= frameSize(sc)
 	}
 }

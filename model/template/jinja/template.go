@@ -44,10 +44,10 @@ func Compile(src string) (*Template, error) {
 // Variable is a name that a template reads.
 type Variable = syntax.Variable
 
-// Variables are the names that the template reads anywhere: see syntax.Tree.
+// Variables returns the names that the template reads anywhere: see syntax.Tree.
 func (t *Template) Variables() []Variable { return t.tree.Variables() }
 
-// Strings are the template's texts and string literals: see syntax.Tree.
+// Strings returns the template's texts and string literals: see syntax.Tree.
 func (t *Template) Strings() []string { return t.tree.Strings() }
 
 // Render runs the template with vars as its global names. Values are JSON-like Go values, *Dict where the order of

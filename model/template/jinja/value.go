@@ -73,7 +73,7 @@ type rangeValue struct{ start, stop, step, length int64 }
 
 func (r *rangeValue) at(i int64) any { return r.start + i*r.step }
 
-// Size is the bytes of text in v and in all that it holds, as a caller counts them who sets Limits.
+// Size returns the bytes of text in v and in all that it holds, as a caller counts them who sets Limits.
 func Size(v any) (n int) {
 	switch v := v.(type) {
 	case string:
@@ -177,7 +177,7 @@ func typeName(v any) string {
 	return "function"
 }
 
-// text is the characters of a string, escaped or not.
+// text returns the characters of a string, escaped or not.
 func text(v any) (string, bool) {
 	switch v := v.(type) {
 	case string:

@@ -7,7 +7,7 @@ import (
 )
 
 // Loose turns values in a notation that is not JSON into JSON while they are read: Python's literals (Keywords,
-// Python), and Gemma's objects, whose keys have no quotes and whose strings stand between the form's quotes (Braces).
+// Python), and Gemma's objects, whose keys have no quotes and whose strings stand between the syntax's quotes (Braces).
 type Loose struct {
 	quote []byte // Gemma's; nil: Python's ' and "
 	words bool   // a word that is no literal is a string

@@ -39,7 +39,7 @@ func raw(w http.ResponseWriter) net.Conn {
 	return c
 }
 
-// wire is a recorded answer as HTTP sends it.
+// wire returns a recorded answer as HTTP sends it.
 func wire(a *httptest.ResponseRecorder) (header, body []byte) {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\n", a.Code, http.StatusText(a.Code))
@@ -239,7 +239,7 @@ var Kinds = []string{"429", "429 date", "429 ratelimit", "429 for hours", "503",
 	"endless header", "endless json",
 	"forbidden host", "forbidden scheme", "file url", "loop", "slow", "stall", "silence", "page", "empty"}
 
-// Random is a fault of a kind, with random details.
+// Random returns a fault of a kind, with random details.
 func Random(kind string, rng *rand.Rand) Fault {
 	seconds := strconv.Itoa(rng.IntN(40))
 	switch kind {
@@ -315,7 +315,7 @@ func Random(kind string, rng *rand.Rand) Fault {
 	panic("unknown fault " + kind)
 }
 
-// OfFiles is a Server.Fault that injects a fault into the answers that bring files, not into the questions before.
+// OfFiles returns a Server.Fault that injects a fault into the answers that bring files, not into the questions before.
 func OfFiles(fault Fault) func(*http.Request) Fault {
 	return func(r *http.Request) Fault {
 		if strings.HasPrefix(r.URL.Path, "/cdn/") || strings.Contains(r.URL.Path, "/resolve/") &&

@@ -77,10 +77,10 @@ const (
 	ImageLayer    = "application/vnd.ollama.image.projector"
 )
 
-// Digest is the SHA-256 of b as registries write it.
+// Digest returns the SHA-256 of b as registries write it.
 func Digest(b []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(b)) }
 
-// Served is the number of bytes of files that were sent.
+// Served returns the number of bytes of files that were sent.
 func (s *Server) Served() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -404,10 +404,10 @@ func (s *Server) manifest(w http.ResponseWriter, layers []Layer, ok bool) {
 	w.Write(b)
 }
 
-// GGUF is a file of size bytes or a few more with a valid header and one tensor, whose bytes depend on seed.
+// GGUF returns a file of size bytes or a few more with a valid header and one tensor, whose bytes depend on seed.
 func GGUF(size int, seed uint64) []byte { return part(size, seed, 0, 0) }
 
-// Parts is a split model of n files, each of size bytes or a few more.
+// Parts returns a split model of n files, each of size bytes or a few more.
 func Parts(n, size int, seed uint64) (files [][]byte) {
 	for i := range n {
 		files = append(files, part(size, seed+uint64(i), i, n))

@@ -10,7 +10,7 @@ import (
 	"github.com/anthropics/anthropic-sdk-go/option"
 )
 
-// anthropicFeatures are those of anthropic-sdk-go: models, messages and count_tokens.
+// anthropicFeatures returns those of anthropic-sdk-go: models, messages and count_tokens.
 func anthropicFeatures(url string) []feature {
 	client := anthropic.NewClient(option.WithBaseURL(url), option.WithAPIKey("none"), option.WithMaxRetries(0))
 	user := func(text string) anthropic.MessageParam {
@@ -253,7 +253,7 @@ func anthropicFeatures(url string) []feature {
 	}
 }
 
-// prompt is the number of tokens of a prompt, cached ones included.
+// prompt returns the number of tokens of a prompt, cached ones included.
 func prompt(u anthropic.Usage) int64 {
 	return u.InputTokens + u.CacheReadInputTokens + u.CacheCreationInputTokens
 }

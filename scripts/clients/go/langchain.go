@@ -11,7 +11,7 @@ import (
 	"github.com/tmc/langchaingo/llms/openai"
 )
 
-// langchainFeatures are those of langchaingo's llms/openai.
+// langchainFeatures returns those of langchaingo's llms/openai.
 func langchainFeatures(url string) []feature {
 	connect := func(more ...openai.Option) (*openai.LLM, error) {
 		return openai.New(append([]openai.Option{

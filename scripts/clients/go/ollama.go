@@ -12,7 +12,7 @@ import (
 	"github.com/ollama/ollama/api"
 )
 
-// ollamaFeatures are those of ollama's package api.
+// ollamaFeatures returns those of ollama's package api.
 func ollamaFeatures(address string) ([]feature, error) {
 	base, err := url.Parse(address)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/openai/openai-go/v3/shared"
 )
 
-// openaiFeatures are those of openai-go: models, chat completions and responses.
+// openaiFeatures returns those of openai-go: models, chat completions and responses.
 func openaiFeatures(url string) []feature {
 	client := openai.NewClient(option.WithBaseURL(url), option.WithAPIKey("none"), option.WithMaxRetries(0))
 	params := func(text string, change ...func(*openai.ChatCompletionNewParams)) openai.ChatCompletionNewParams {
@@ -258,7 +258,7 @@ func openaiFeatures(url string) []feature {
 	}, responsesFeatures(client)...)
 }
 
-// reasoning is the extra field of a message or a delta.
+// reasoning returns the extra field of a message or a delta.
 func reasoning(raw string) string {
 	var m struct {
 		Reasoning string `json:"reasoning_content"`

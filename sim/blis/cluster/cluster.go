@@ -51,7 +51,7 @@ type Report struct {
 	Stuck     *sim.Stuck
 }
 
-// Numbers is the aggregate as JSON-ready values.
+// Numbers returns the aggregate as JSON-ready values.
 func (r *Report) Numbers(cfg *Config) map[string]any {
 	n := r.Metrics.Numbers(&cfg.Server.Config)
 	n["instances"], n["routing"], n["injected_requests"] = cfg.Instances, cfg.Routing, r.Injected

@@ -24,8 +24,8 @@ func (a AllReduce) check() error {
 	return nil
 }
 
-// step is the time of a step's sums in microseconds, for activations of width bytes. In a ring of n GPUs each sends and
-// receives 2·(n-1)/n of the data.
+// step returns the time of a step's sums in microseconds, for activations of width bytes. In a ring of n GPUs each
+// sends and receives 2·(n-1)/n of the data.
 func (a AllReduce) step(s *Shape, gpus float64, tokens int, width float64) float64 {
 	if gpus <= 1 {
 		return 0

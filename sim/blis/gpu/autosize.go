@@ -54,7 +54,7 @@ func KVBlocks(s Shape, g GPU, tp int, utilisation float64, blockTokens int) (int
 	return int(room / block), nil
 }
 
-// MaxModelLen is the longest sequence a model takes: its positions times the rope factor where that extends them,
+// MaxModelLen returns the longest sequence a model takes: its positions times the rope factor where that extends them,
 // cut to what the cache holds. 0 = the config does not say.
 func MaxModelLen(s Shape, blocks, blockTokens int) int {
 	n := float64(s.MaxPositions)

@@ -78,7 +78,7 @@ func (m *Roofline) Step(b *latency.Batch) int64 {
 		m.LayerOverhead*float64(m.s.Layers)))
 }
 
-// phase is the time of the prefill or of the decode part alone; each reads the weights.
+// phase returns the time of the prefill or of the decode part alone; each reads the weights.
 func (m *Roofline) phase(items []latency.Item, prefill bool) float64 {
 	var compute, bytes float64
 	tokens := 0
@@ -96,7 +96,7 @@ func (m *Roofline) phase(items []latency.Item, prefill bool) float64 {
 	return math.Max(compute, (m.weights(tokens)/m.tp+bytes)/m.bw)
 }
 
-// computed is the tokens of a part of a step; it counts a decode as one.
+// computed returns the tokens of a part of a step; it counts a decode as one.
 func computed(it *latency.Item) int {
 	if it.Prefill {
 		return it.New
@@ -136,8 +136,8 @@ func (m *Roofline) item(it *latency.Item) (seconds, bytes float64) {
 	return seconds, bytes
 }
 
-// weights is the bytes of weights that a step of so many tokens reads. A token picks e of E experts, so a step leaves
-// an expert unread with probability ((E-e)/E)^tokens.
+// weights returns the bytes of weights that a step of so many tokens reads. A token picks e of E experts, so a step
+// leaves an expert unread with probability ((E-e)/E)^tokens.
 func (m *Roofline) weights(tokens int) float64 {
 	L, D, H, K := float64(m.s.Layers), float64(m.s.Hidden), float64(m.s.Heads), float64(m.s.KVHeads)
 	dkv := K * D / H

@@ -87,7 +87,7 @@ func New(cfg Config) *Cache {
 	return c
 }
 
-// Used is the number of device blocks owned by requests.
+// Used returns the number of device blocks owned by requests.
 func (c *Cache) Used() int { return c.cfg.Blocks - c.free }
 
 // Stats returns the counters.
@@ -311,7 +311,7 @@ func (c *Cache) unlink(id int32) {
 	c.free--
 }
 
-// HitRate is the share of blocks that did not have to be computed, 0 before any was.
+// HitRate returns the share of blocks that did not have to be computed, 0 before any was.
 func (c *Cache) HitRate() float64 {
 	s := c.stats
 	hits := s.Hits

@@ -77,7 +77,7 @@ func (x *index) delete(h uint64) {
 	x.slots[i].hash = 0
 }
 
-// chain is the hash of a block given its parent's; 0 stands for "no parent" and "no hash".
+// chain returns the hash of a block given its parent's; 0 stands for "no parent" and "no hash".
 func chain(parent, content uint64) uint64 {
 	if h := workload.Mix64(parent*0xff51afd7ed558ccd + content); h != 0 {
 		return h

@@ -271,7 +271,7 @@ func Complete(line string) []string {
 	return fit
 }
 
-// files are the paths that begin with prefix, directories with a slash.
+// files returns the paths that begin with prefix, directories with a slash.
 func files(prefix string) []string {
 	dir, base := filepath.Split(prefix)
 	entries, err := os.ReadDir(ExpandHome(orDot(dir)))

@@ -25,8 +25,8 @@ type LineReader interface {
 	ReadLine(prompt string) (string, error)
 }
 
-// NewEditor is a LineReader with editing, on the process's terminal. complete gives the words that may stand at the end
-// of line. It holds the terminal in raw mode only while it reads, so that Ctrl-C during an answer is a SIGINT.
+// NewEditor returns a LineReader with editing, on the process's terminal. complete gives the words that may stand at
+// the end of line. It holds the terminal in raw mode only while it reads, so that Ctrl-C during an answer is a SIGINT.
 func NewEditor(h *History, complete func(line string) []string) (*lineedit.Editor, error) {
 	e, err := lineedit.Open(os.Stdin, os.Stdout)
 	if err != nil {
@@ -36,7 +36,7 @@ func NewEditor(h *History, complete func(line string) []string) (*lineedit.Edito
 	return e, nil
 }
 
-// NewPlainReader is a LineReader without editing, for TERM=dumb and for tests. It shows prompts on out.
+// NewPlainReader returns a LineReader without editing, for TERM=dumb and for tests. It shows prompts on out.
 func NewPlainReader(in io.Reader, out io.Writer) LineReader {
 	return &plainReader{in: bufio.NewReader(in), out: out}
 }
@@ -82,7 +82,7 @@ func openQuotes(text string) bool {
 	return ok && !strings.Contains(rest, tripleQuote)
 }
 
-// unquote is a message without the quotes of a multi-line one.
+// unquote returns a message without the quotes of a multi-line one.
 func unquote(text string) string {
 	trimmed := strings.TrimSpace(text)
 	rest, ok := strings.CutPrefix(trimmed, tripleQuote)

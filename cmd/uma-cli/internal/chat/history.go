@@ -22,8 +22,8 @@ type History struct {
 	entries []string
 }
 
-// HistoryPath is the path of the chat's history: $XDG_STATE_HOME/uma-serve/history, by default under ~/.local/state.
-// It is "" (no file) when UMA_NOHISTORY is set or there is no home.
+// HistoryPath returns the path of the chat's history: $XDG_STATE_HOME/uma-serve/history, by default under
+// ~/.local/state. It is "" (no file) when UMA_NOHISTORY is set or there is no home.
 func HistoryPath(getenv func(string) string) string {
 	if v := getenv("UMA_NOHISTORY"); v != "" && v != "0" && v != "false" {
 		return ""
@@ -116,5 +116,5 @@ func (h *History) GetLine(i int) (string, error) {
 	return h.entries[i], nil
 }
 
-// Len is the number of entries.
+// Len returns the number of entries.
 func (h *History) Len() int { return len(h.entries) }

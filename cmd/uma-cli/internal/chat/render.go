@@ -75,7 +75,7 @@ const quietTicks = 2
 // SpinEvery is the time between ticks.
 const SpinEvery = 100 * time.Millisecond
 
-// Ticker is the Ticks of a Renderer that writes to aside, and what ends them.
+// Ticker returns the Ticks of a Renderer that writes to aside, and what ends them.
 func Ticker(aside *ui.Terminal) (ticks <-chan time.Time, stop func()) {
 	if !aside.Animated() {
 		return nil, func() {}
@@ -207,7 +207,7 @@ func (r *Renderer) Close() error {
 	return r.Out.FreshLine()
 }
 
-// Answer is the assistant's message for the history: without the blank lines between thinking and answer.
+// Answer returns the assistant's message for the history: without the blank lines between thinking and answer.
 func (r *Renderer) Answer() wire.Message {
 	text := r.Text.String()
 	if r.Think.Len() > 0 {
@@ -216,7 +216,7 @@ func (r *Renderer) Answer() wire.Message {
 	return wire.Message{Role: "assistant", Content: text, ReasoningContent: strings.TrimSpace(r.Think.String())}
 }
 
-// ProgressText is the status line for a request that has no token yet.
+// ProgressText returns the status line for a request that has no token yet.
 func ProgressText(p *wire.Progress) string {
 	if p.Position > 0 {
 		return fmt.Sprintf("waiting… place %d in the queue", p.Position)
@@ -228,7 +228,8 @@ func ProgressText(p *wire.Progress) string {
 		100*p.Processed/p.Total)
 }
 
-// EndText is the line under an answer: how many tokens, how fast, and why it ended, unless it was the model's choice.
+// EndText returns the line under an answer: how many tokens, how fast, and why it ended, unless it was the model's
+// choice.
 func EndText(e *wire.EOS, contextTokens int) string {
 	parts := []string{plural(e.Usage.CompletionTokens, "token")}
 	if e.Usage.ThinkTokens > 0 {
@@ -258,7 +259,7 @@ func EndText(e *wire.EOS, contextTokens int) string {
 	return strings.Join(parts, " · ")
 }
 
-// ThinkText is the line about the thinking of an answer, "" when there was none.
+// ThinkText returns the line about the thinking of an answer, "" when there was none.
 func ThinkText(e *wire.EOS) string {
 	t := &e.Thought
 	if t.Tokens == 0 && t.Ended == "" {

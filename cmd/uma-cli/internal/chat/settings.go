@@ -153,7 +153,7 @@ func setStop(s *Settings, v string) error {
 
 func getPriority(s *Settings) string { return PriorityName(s.Priority) }
 
-// PriorityName is the text that ParsePriority parses.
+// PriorityName returns the text that ParsePriority parses.
 func PriorityName(p wire.Priority) string {
 	if p == wire.PriorityBackground {
 		return "background"
@@ -203,7 +203,7 @@ func getThink(s *Settings) string {
 	return orServer(s.Think.Mode.String())
 }
 
-// Words are the possible values of a setting.
+// Words returns the possible values of a setting.
 func Words(name string) []string {
 	switch name {
 	case "thinking":
@@ -244,7 +244,7 @@ func SetThink(t *wire.Think, v string) error {
 	return nil
 }
 
-// ThinkBudget is the text that SetThinkBudget parses.
+// ThinkBudget returns the text that SetThinkBudget parses.
 func ThinkBudget(t *wire.Think) string {
 	switch {
 	case t.Mode == wire.ThinkOff:
@@ -333,7 +333,7 @@ func (s *Settings) Set(name, value string) error {
 	return fmt.Errorf("there is no setting %q; /set lists them", name)
 }
 
-// Request is a request with these settings; its prompt or messages are left to the caller.
+// Request returns a request with these settings; its prompt or messages are left to the caller.
 func (s *Settings) Request() wire.Request {
 	r := wire.DefaultRequest()
 	r.MaxTokens, r.Sampling, r.Stop, r.Priority, r.Think = s.MaxTokens, s.Sampling, s.Stop, s.Priority, s.Think
@@ -363,7 +363,7 @@ func CheckRequest(r *wire.Request) error {
 	return err
 }
 
-// closest is the candidate with the fewest edits from word, "" when none is near. A candidate that word begins is
+// closest returns the candidate with the fewest edits from word, "" when none is near. A candidate that word begins is
 // always near.
 func closest(word string, candidates []string) string {
 	best, bestDistance := "", 3

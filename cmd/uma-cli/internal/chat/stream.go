@@ -78,8 +78,8 @@ func Stream(ctx context.Context, c *client.Client, req *wire.Request, interrupts
 	}
 }
 
-// interruptible is a context that ends with ErrInterrupt when a signal comes and gently, called for each signal, is nil
-// or returns false. The returned function stops listening and must be called.
+// interruptible returns a context that ends with ErrInterrupt when a signal comes and gently, called for each signal,
+// is nil or returns false. The returned function stops listening and must be called.
 func interruptible(ctx context.Context, signals <-chan os.Signal, gently func() bool) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stopped := make(chan struct{})

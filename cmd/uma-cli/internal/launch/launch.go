@@ -24,11 +24,11 @@ type Target struct {
 	Dir    string // for files of this launch
 }
 
-// answer is the maximum number of tokens of an answer, where a program wants to know one: programs keep as many free in
-// the context.
+// answer returns the maximum number of tokens of an answer, where a program wants to know one: programs keep as many
+// free in the context.
 func (t *Target) answer() int { return min(max(t.Context/4, 1024), 16384) }
 
-// prompt is the maximum number of tokens of a prompt, which leaves room for an answer.
+// prompt returns the maximum number of tokens of a prompt, which leaves room for an answer.
 func (t *Target) prompt() int { return max(t.Context-t.answer(), t.Context/2) }
 
 // Plan is the command, variables and files of a program.

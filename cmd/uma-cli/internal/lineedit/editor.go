@@ -73,7 +73,7 @@ type Editor struct {
 	rows   int
 }
 
-// Open is an Editor on the process's terminal.
+// Open returns an Editor on the process's terminal.
 func Open(in, out *os.File) (*Editor, error) {
 	c, err := openConsole(in, out)
 	if err != nil {

@@ -26,7 +26,7 @@ type decoder struct {
 	afterCR bool // the paste's last byte was a carriage return: a line feed now belongs to it
 }
 
-// next is the first key of buf and its length. The length is 0 when the key is incomplete; paused says that no
+// next returns the first key of buf and its length. The length is 0 when the key is incomplete; paused says that no
 // further byte came for keyPause, so that buf is all of it.
 func (d *decoder) next(buf []byte, paused bool) (key, int) {
 	switch {
@@ -60,7 +60,8 @@ func textLength(buf []byte, paused bool, ends func(byte) bool) int {
 	return n
 }
 
-// paste is a part of a pasted text, where every byte but Ctrl-C is text. Ctrl-C ends a paste without a closing bracket.
+// paste returns a part of a pasted text, where every byte but Ctrl-C is text. Ctrl-C ends a paste without a closing
+// bracket.
 func (d *decoder) paste(buf []byte, paused bool) (key, int) {
 	if buf[0] == 0x03 {
 		d.pasting = false
@@ -106,7 +107,7 @@ func controlName(b byte) string {
 	return "C-" + string(rune(b|0x60))
 }
 
-// escape is a key that the terminal sends as a sequence, or with Alt.
+// escape returns a key that the terminal sends as a sequence, or with Alt.
 func (d *decoder) escape(buf []byte, paused bool) (key, int) {
 	if len(buf) == 1 {
 		if paused {
@@ -156,7 +157,7 @@ var csiNames = map[string]string{
 	"1~": "home", "3~": "delete", "4~": "end", "7~": "home", "8~": "end",
 }
 
-// csi is a key that comes as "ESC [", parameters and a final byte.
+// csi returns a key that comes as "ESC [", parameters and a final byte.
 func (d *decoder) csi(buf []byte, paused bool) (key, int) {
 	if len(buf) > 3 && buf[2] == '[' {
 		return key{}, 4 // a function key of the Linux console

@@ -14,7 +14,7 @@ type text struct {
 	at int // Invariant: the cursor's byte offset, at the beginning of a rune or len(s).
 }
 
-// cluster is the first grapheme cluster of s, what a reader takes for one character, and its width in columns.
+// cluster returns the first grapheme cluster of s, what a reader takes for one character, and its width in columns.
 func cluster(s string) (first string, width int) {
 	if len(s) > 0 && s[0] >= 0x20 && s[0] < 0x7f && (len(s) == 1 || s[1] < 0x80) {
 		return s[:1], 1
@@ -71,13 +71,13 @@ func inWord(r rune) bool {
 
 func inBlankWord(r rune) bool { return !unicode.IsSpace(r) }
 
-// wordBefore is the beginning of the word that ends at or before the cursor.
+// wordBefore returns the beginning of the word that ends at or before the cursor.
 func (t *text) wordBefore(in func(rune) bool) int {
 	head := strings.TrimRightFunc(t.s[:t.at], func(r rune) bool { return !in(r) })
 	return len(strings.TrimRightFunc(head, in))
 }
 
-// wordAfter is the end of the word that begins at or after the cursor.
+// wordAfter returns the end of the word that begins at or after the cursor.
 func (t *text) wordAfter(in func(rune) bool) int {
 	tail := strings.TrimLeftFunc(t.s[t.at:], func(r rune) bool { return !in(r) })
 	return len(t.s) - len(strings.TrimLeftFunc(tail, in))

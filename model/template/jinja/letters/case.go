@@ -87,7 +87,7 @@ func IsUpper(r rune) bool { return unicode.IsUpper(r) || unicode.Is(unicode.Othe
 func IsLower(r rune) bool { return unicode.IsLower(r) || unicode.Is(unicode.Other_Lowercase, r) }
 func cased(r rune) bool   { return IsUpper(r) || IsLower(r) || unicode.IsTitle(r) }
 
-// titleRune is a character at the beginning of a word.
+// titleRune returns a character at the beginning of a word.
 func titleRune(r rune) string {
 	if c := unicode.ToTitle(r); c != r || r < utf8.RuneSelf || !IsLower(r) {
 		return string(c)

@@ -6,11 +6,11 @@ type pos struct{ Line int }
 // Scope is the names that one piece of a template may assign: the template itself, the body of a loop, macro, with,
 // call, capture or block. {% if %} opens none. At run time a frame holds the values.
 type Scope struct {
-	parent *Scope
-	Slots  map[string]int
-	Size   int
-	Held   bool       // a macro, or a loop variable that is read, may keep a frame of it
-	macro  *MacroNode // of a macro's or call block's own scope
+	parent   *Scope
+	Slots    map[string]int
+	Size     int
+	Captured bool       // a macro, or a loop variable that is read, may keep a frame of it
+	macro    *MacroNode // of a macro's or call block's own scope
 }
 
 func newScope(parent *Scope) *Scope { return &Scope{parent: parent} }
@@ -29,10 +29,10 @@ func (sc *Scope) slot(name string) int {
 	return i
 }
 
-// hold marks this scope and those around it as held.
-func (sc *Scope) hold() {
-	for ; sc != nil && !sc.Held; sc = sc.parent {
-		sc.Held = true
+// capture marks this scope and those around it as captured.
+func (sc *Scope) capture() {
+	for ; sc != nil && !sc.Captured; sc = sc.parent {
+		sc.Captured = true
 	}
 }
 

@@ -13,7 +13,7 @@ type Variable struct {
 	Words []string
 }
 
-// Variables are the names that the template reads anywhere, its own loop variables and macros among them, and the
+// Variables returns the names that the template reads anywhere, its own loop variables and macros among them, and the
 // attributes that it compares, sorted. They show which variables a template may use; only rendering shows whether a
 // value has an effect.
 func (t *Tree) Variables() []Variable {
@@ -27,7 +27,7 @@ func (t *Tree) Variables() []Variable {
 	return out
 }
 
-// Strings are the template's texts and string literals, the latter as the template sees them: without quotes and
+// Strings returns the template's texts and string literals, the latter as the template sees them: without quotes and
 // escapes.
 func (t *Tree) Strings() (out []string) {
 	w := walker{vars: map[string]*Variable{}, seen: map[uintptr]bool{}, each: func(s string) { out = append(out, s) }}
@@ -130,7 +130,7 @@ func bareValue(v reflect.Value) reflect.Value {
 	return v
 }
 
-// sourcesOf are the names whose value an expression may be: x, x|lower, x|default(""), ns.x, x if c else y, x or y.
+// sourcesOf returns the names whose value an expression may be: x, x|lower, x|default(""), ns.x, x if c else y, x or y.
 func sourcesOf(v reflect.Value, chain int) (out []string) {
 	v = bareValue(v)
 	if !v.IsValid() || chain == 0 {
@@ -154,7 +154,7 @@ func sourcesOf(v reflect.Value, chain int) (out []string) {
 	return out
 }
 
-// literalsOf are the strings of a literal, or of a list of them.
+// literalsOf returns the strings of a literal, or of a list of them.
 func literalsOf(v reflect.Value) (out []string) {
 	v = bareValue(v)
 	if !v.IsValid() {
@@ -174,7 +174,7 @@ func literalsOf(v reflect.Value) (out []string) {
 	return out
 }
 
-// stringOf is the string of a literal or of a template's text.
+// stringOf returns the string of a literal or of a template's text.
 func stringOf(v reflect.Value) (string, bool) {
 	s := bareValue(v.Field(0))
 	if !s.IsValid() || s.Kind() != reflect.String {

@@ -19,7 +19,7 @@ func (p *parser) load(at pos, name string) *NameExpr {
 		}
 	}
 	if name == "loop" {
-		p.scope.hold()
+		p.scope.capture()
 	}
 	global, ok := p.globals[name]
 	if !ok {
@@ -162,7 +162,7 @@ func (p *parser) unary(filters bool) Expr {
 	return e
 }
 
-// number is an integer or float literal's value.
+// number returns an integer or float literal's value.
 func (p *parser) number(t token) any {
 	if t.kind == kindInt {
 		digits, base := t.text, 10

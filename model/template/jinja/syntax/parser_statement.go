@@ -193,7 +193,7 @@ func (p *parser) forStatement(at pos) Node {
 		p.within(n.Test, func() { n.Filter = p.expression() })
 	}
 	if n.Recursive = p.accept(kindName, "recursive"); n.Recursive {
-		n.Scope.hold()
+		n.Scope.capture()
 	}
 	p.head()
 	p.inLoop++
@@ -315,7 +315,7 @@ func (p *parser) target(end string, spaces bool) Target {
 }
 
 func (p *parser) macro(at pos, name string) *MacroNode {
-	p.scope.hold()
+	p.scope.capture()
 	return &MacroNode{pos: at, Name: name, Scope: newScope(p.scope), Caller: -1, Kwargs: -1, Varargs: -1}
 }
 

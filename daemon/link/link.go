@@ -1,7 +1,11 @@
-package daemon
+// Package link has the messages between a front (package daemon/front) and its engine processes, besides those with
+// which package ipc passes connections.
+package link
 
 import (
 	"encoding/json"
+	"math"
+	"strconv"
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/shm/lease"
@@ -10,45 +14,50 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
-// Messages between a front (package daemon/front) and its engine processes, besides those with which package ipc passes
-// connections. Bodies are JSON unless a comment says otherwise.
+// Kinds of messages. Bodies are JSON unless a comment says otherwise.
 const (
-	// LinkStart is the first message of a front: an EngineStart.
-	LinkStart = ipc.LinkUser + iota
-	// LinkKeys follows when --api-keys has changed: the digests of package apikeys.
-	LinkKeys
-	// LinkUnload asks the engine process to give its connections back and to end; its body says why, as text.
-	LinkUnload
-	// LinkStop asks it to drain and to end, as SIGTERM does; a second one, at once.
-	LinkStop
-	// LinkNames replaces EngineStart.Names: a list of names.
-	LinkNames
-	// LinkSupervise passes the descriptor on which the front answers the kernel's questions about system calls (package
+	// Start is the first message of a front: an EngineStart.
+	Start = ipc.LinkUser + iota
+	// Keys follows when --api-keys has changed: the digests of package apikeys.
+	Keys
+	// Unload asks the engine process to give its connections back and to end; its body says why, as text.
+	Unload
+	// Stop asks it to drain and to end, as SIGTERM does; a second one, at once.
+	Stop
+	// Names replaces EngineStart.Names: a list of names.
+	Names
+	// Supervise passes the descriptor on which the front answers the kernel's questions about system calls (package
 	// sandbox).
-	LinkSupervise
-	// LinkStatus is sent by an engine process: an EngineStatus, while the model loads and when it is ready or has
+	Supervise
+	// Status is sent by an engine process: an EngineStatus, while the model loads and when it is ready or has
 	// failed.
-	LinkStatus
-	// LinkHostTier is the cap of the host tier in bytes, a number.
-	LinkHostTier
-	// LinkKeep is sent by an engine process: for how long its model is to stay after the last request, a number of
+	Status
+	// HostTier is the cap of the host tier in bytes, a number.
+	HostTier
+	// Keep is sent by an engine process: for how long its model is to stay after the last request, a number of
 	// nanoseconds; -1 = for ever, KeepDefault = as configured.
-	LinkKeep
-	// LinkKVEvents is sent by an engine process: a kvevents.Message.
-	LinkKVEvents
-	// LinkAdapter asks an engine process to load or unload an adapter: an AdapterChange, with the file of one that is
+	Keep
+	// KVEvents is sent by an engine process: a kvevents.Message.
+	KVEvents
+	// Adapter asks an engine process to load or unload an adapter: an AdapterChange, with the file of one that is
 	// loaded. Its answer has the same kind: an AdapterChanged.
-	LinkAdapter
-	// LinkMetrics is sent by an engine process that ends: what it has counted, in Prometheus's text format.
-	LinkMetrics
+	Adapter
+	// Metrics is sent by an engine process that ends: what it has counted, in Prometheus's text format.
+	Metrics
 )
 
 // The descriptors that an engine process inherits.
 const (
-	EngineLinkFD  = 3
-	EngineTableFD = 4
-	EngineLeaseFD = 5 // the table of leases
+	FD      = 3
+	TableFD = 4
+	LeaseFD = 5 // the table of leases
 )
+
+// KeepDefault, as the body of Keep, means what the configuration says.
+const KeepDefault = math.MinInt64
+
+// HostTierMessage is the body of HostTier for a cap in bytes.
+func HostTierMessage(bytes int64) []byte { return strconv.AppendInt(nil, bytes, 10) }
 
 // EngineArg is the first argument of an engine process; the second one is the model's name, for ps.
 const EngineArg = "engine-process"

@@ -33,14 +33,14 @@ func testTools(t testing.TB) *Tools {
 	return NewTools(tools)
 }
 
-// vocabulary has the markers of a form as tokens: control tokens, and those of which shown is true as visible ones.
+// vocabulary has the markers of a syntax as tokens: control tokens, and those of which shown is true as visible ones.
 type vocabulary struct {
 	texts []string
 	shown bool
 }
 
-// tokenized is a vocabulary with each marker of a form that has the shape of a token.
-func tokenized(f *Form, shown bool) *vocabulary {
+// tokenized is a vocabulary with each marker of a syntax that has the shape of a token.
+func tokenized(f *Syntax, shown bool) *vocabulary {
 	v := &vocabulary{shown: shown}
 	for _, text := range f.texts() {
 		for rest := strings.TrimSpace(text); rest != ""; {
@@ -123,12 +123,12 @@ func report(c *Collect) string {
 	return b.String()
 }
 
-// Every form reads what its family writes, and what it gets wrong; cut anywhere, by text and by tokens, the result is
+// Every syntax reads what its family writes, and what it gets wrong; cut anywhere, by text and by tokens, the result is
 // the same, and no call of it is broken.
 func TestForms(t *testing.T) {
 	tools := testTools(t)
 	covered := map[string]bool{}
-	files, err := filepath.Glob("testdata/forms/*.txt")
+	files, err := filepath.Glob("testdata/syntaxes/*.txt")
 	if err != nil || len(files) < 6 {
 		t.Fatalf("%d scripts, %v", len(files), err)
 	}
@@ -136,11 +136,11 @@ func TestForms(t *testing.T) {
 		t.Run(filepath.Base(path), func(t *testing.T) {
 			datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 				var name, begun string
-				d.ScanArgs(t, "form", &name)
+				d.ScanArgs(t, "syntax", &name)
 				d.MaybeScanArgs(t, "begun", &begun)
 				f := ByName(name)
 				if f == nil {
-					d.Fatalf(t, "no form %q", name)
+					d.Fatalf(t, "no syntax %q", name)
 				}
 				covered[name] = true
 				spec := f.Resolve(nil)
@@ -185,9 +185,9 @@ func TestForms(t *testing.T) {
 			})
 		})
 	}
-	for i := range Forms {
-		if !covered[Forms[i].Name] {
-			t.Errorf("no case for form %q", Forms[i].Name)
+	for i := range Syntaxes {
+		if !covered[Syntaxes[i].Name] {
+			t.Errorf("no case for syntax %q", Syntaxes[i].Name)
 		}
 	}
 }

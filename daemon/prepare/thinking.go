@@ -49,7 +49,7 @@ func thoughtsDropped(text string, msgs []wire.Message) bool {
 	return false
 }
 
-// lastUser is the index of the last message of a user, 0 where there is none.
+// lastUser returns the index of the last message of a user, 0 where there is none.
 func lastUser(msgs []wire.Message) int {
 	for i := len(msgs) - 1; i > 0; i-- {
 		if msgs[i].Role == "user" {
@@ -57,48 +57,4 @@ func lastUser(msgs []wire.Message) int {
 		}
 	}
 	return 0
-}
-
-// thinkMode returns the request's thinking mode, else the server's default.
-func (m *Model) thinkMode(w *wire.Request) meridian.Mode {
-	switch w.Think.Mode {
-	case wire.ThinkAuto:
-		return meridian.ModeAuto
-	case wire.ThinkOff:
-		return meridian.ModeOff
-	case wire.ThinkOn:
-		return meridian.ModeOn
-	}
-	return m.think.ThinkMode
-}
-
-// thinkOptions returns the server's thinking defaults, overridden by the request's fields. maxTokens is the answer's
-// maximum length.
-func (m *Model) thinkOptions(w *wire.Request, maxTokens int, continued bool) meridian.Options {
-	o := m.think.Options()
-	o.Mode = m.thinkMode(w)
-	switch w.Think.EarlyExit {
-	case wire.ExitOff:
-		o.EarlyExit = meridian.ExitOff
-	case wire.ExitEAT:
-		o.EarlyExit = meridian.ExitEAT
-	case wire.ExitRPDI:
-		o.EarlyExit = meridian.ExitRPDI
-	case wire.ExitBoth:
-		o.EarlyExit = meridian.ExitBoth
-	}
-	if b := w.Think.Budget(maxTokens); b != wire.NoBudget {
-		o.BudgetTokens = b
-	}
-	if b := w.Think.SoftBudget(); b != wire.NoBudget {
-		o.SoftBudgetTokens = b
-		if o.BudgetTokens >= 0 {
-			o.SoftBudgetTokens = min(b, o.BudgetTokens)
-		}
-	}
-	o.AnswerCue = w.Think.AnswerCue
-	if continued && o.Mode == meridian.ModeOn {
-		o.Mode = meridian.ModeAuto // a continued answer cannot open a thought
-	}
-	return o
 }

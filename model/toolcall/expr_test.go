@@ -6,7 +6,7 @@ import (
 )
 
 // samples are texts that a Part describes: with every alternative, with and without what is optional.
-func samples(t *testing.T, p Part) []string {
+func samples(t *testing.T, p Expr) []string {
 	join := func(lists ...[]string) []string {
 		out := []string{""}
 		for _, list := range lists {
@@ -52,7 +52,7 @@ func samples(t *testing.T, p Part) []string {
 		}
 		return out
 	case p.Repeat != nil:
-		one := samples(t, p.Repeat.Part)
+		one := samples(t, p.Repeat.Expr)
 		two := join(one, samples(t, p.Repeat.Separator), one[:1])
 		if p.Repeat.Max == 1 {
 			return one
@@ -107,8 +107,8 @@ func (a *Args) samples(t *testing.T) []string {
 func TestTextIsRead(t *testing.T) {
 	tools := testTools(t)
 	list := []Tool{tools.list[0], tools.list[1], tools.list[2]}
-	for i := range Forms {
-		f := &Forms[i]
+	for i := range Syntaxes {
+		f := &Syntaxes[i]
 		for _, v := range []*vocabulary{nil, tokenized(f, false)} {
 			spec := f.Resolve(nil)
 			if v != nil {

@@ -2,8 +2,8 @@ package snapshot
 
 import "github.com/uma-serve/uma-serve/kvsnap/snapshot/index"
 
-// HeldPart is a part that can be restored.
-type HeldPart struct {
+// StoredPart is a part that can be restored.
+type StoredPart struct {
 	Key       Key
 	Namespace Namespace
 	P0, P1    int
@@ -21,9 +21,9 @@ type signature struct {
 	changes           uint64
 }
 
-// Held lists the parts that can be restored, each behind the one that it continues, unless nothing has changed since
+// Stored lists the parts that can be restored, each behind the one that it continues, unless nothing has changed since
 // the call that returned last. It never waits for a file: its lock is held for the list alone.
-func (c *Cache) Held(last any) (parts []HeldPart, now any, changed bool) {
+func (c *Cache) Stored(last any) (parts []StoredPart, now any, changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	st := &c.mu.stats
@@ -43,7 +43,7 @@ func (c *Cache) Held(last any) (parts []HeldPart, now any, changed bool) {
 			return i
 		}
 		before := add(n.Parent)
-		p := HeldPart{Key: n.Key, Namespace: n.Namespace, P0: n.P0, P1: n.P1, Tokens: n.Tokens, Before: before,
+		p := StoredPart{Key: n.Key, Namespace: n.Namespace, P0: n.P0, P1: n.P1, Tokens: n.Tokens, Before: before,
 			Host: n.Host.In(), Disk: n.Disk.In()}
 		if before >= 0 {
 			p.Host, p.Disk = p.Host && parts[before].Host, p.Disk && parts[before].Disk

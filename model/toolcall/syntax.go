@@ -1,10 +1,10 @@
 package toolcall
 
-// Form is the notation in which a family of models writes calls. A list of texts holds alternatives: all are read, the
-// first is written. White space between the parts is free.
+// Syntax is the notation in which a family of models writes calls. A list of texts holds alternatives: all are read,
+// the first is written. White space between the parts is free.
 //
 //	Open Before name Middle arguments After … Close
-type Form struct {
+type Syntax struct {
 	Name string // as docs/tools.md lists it
 
 	Open, Close []string // around the calls of a section; Open is empty where a call has no more than Before
@@ -25,7 +25,7 @@ type Form struct {
 	Escaped  bool     // names and keys are escaped as in XML attributes
 
 	// Heads are the headers of a message that is a call of NAME, or holds one. A model writes them instead of Before
-	// and Middle where a router reads headers and hands them on in this form (NameTag).
+	// and Middle where a router reads headers and hands them on in this syntax (NameTag).
 	Heads []string
 	// Channels are the channels of such a header, Typed what may stand before the name of the arguments' type in it.
 	Channels []string
@@ -34,11 +34,12 @@ type Form struct {
 	Content []string
 	// Stop are tokens that end the turn after a call.
 	Stop []string
-	// Signs identify the form in a template that does not render calls: one of these lists, all of whose texts it has.
+	// Signs identify the syntax in a template that does not render calls: one of these lists, all of whose texts it
+	// has.
 	Signs [][]string
-	// Guess: templates of other forms have Signs too.
+	// Guess: templates of other syntaxes have Signs too.
 	Guess bool
-	// Vocab are the tokens by which a vocabulary identifies the form of a template that shows tools and renders no
+	// Vocab are the tokens by which a vocabulary identifies the syntax of a template that shows tools and renders no
 	// calls; nil where they prove nothing.
 	Vocab []string
 	// Single: the template renders one call of a turn.

@@ -1,8 +1,8 @@
 package toolcall
 
-// Forms are the known forms, the more specific first. Detect takes the first that reads back what the model's template
-// renders. docs/tools.md lists them; a test compares the two.
-var Forms = []Form{
+// Syntaxes are the known syntaxes, the more specific first. Detect takes the first that reads back what the model's
+// template renders. docs/tools.md lists them; a test compares the two.
+var Syntaxes = []Syntax{
 	{
 		Name:   "harmony",
 		Before: []string{"<|start|>"}, Middle: []string{"<|message|>"}, After: []string{"<|end|>"},
@@ -235,8 +235,8 @@ var Forms = []Form{
 	JSON,
 }
 
-// JSON is the form of models whose template says nothing of tools: Instructions describe it to them.
-var JSON = Form{
+// JSON is the syntax of models whose template says nothing of tools: Instructions describe it to them.
+var JSON = Syntax{
 	Name: "json",
 	Open: []string{"<tool_call>"}, Weak: []string{"```json"}, Close: []string{"</tool_call>", "```"}, Bare: true,
 	Keys: Keys{Name: []string{"name"}, Arguments: []string{"arguments"}},

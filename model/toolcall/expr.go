@@ -7,41 +7,41 @@ import (
 	"github.com/uma-serve/uma-serve/model/toolcall/stream"
 )
 
-// Part describes a text that a grammar is to hold a model to: the calls of an answer. Exactly one of its fields is set.
-// The literals are as a Parser reads them: a marker that is a token stands between fences (package tags), so that
+// Expr describes a text that a grammar is to make a model write: the calls of an answer. Exactly one of its fields is
+// set. The literals are as a Parser reads them: a marker that is a token stands between fences (package tags), so that
 // a grammar over the bytes of Spec.Piece takes the token and nothing else.
-type Part struct {
+type Expr struct {
 	Literal string  // this text
 	Gap     gap     // white space, or none
 	Schema  []byte  // a JSON value of this schema
 	Until   string  // text without this, which follows
 	Pattern string  // text that matches this regular expression
-	Seq     []Part  // one after another
-	Any     []Part  // one of them
+	Seq     []Expr  // one after another
+	Any     []Expr  // one of them
 	Repeat  *Repeat // one several times
 	Args    *Args   // of a call
 
 	members []member // in any order; for layoutReader
 }
 
-// Repeat is a Part that comes Min to Max times (0: without bound), with Separator between.
+// Repeat is an Expr that comes Min to Max times (0: without bound), with Separator between.
 type Repeat struct {
-	Part, Separator Part
+	Expr, Separator Expr
 	Min, Max        int
 }
 
-// member is a Part that comes once among others in any order. Members are separated by between, all by the same.
+// member is an Expr that comes once among others in any order. Members are separated by between, all by the same.
 type member struct {
-	part    Part
+	expr    Expr
 	between string
 }
 
-func literal[T string | []byte](text T) Part { return Part{Literal: string(text)} }
+func literal[T string | []byte](text T) Expr { return Expr{Literal: string(text)} }
 
 // Text returns what calls of tools look like: one of choice, or several if parallel. With Named only Choice.Name is
 // called. Where the choice requires a call it is written as the model's template writes it: nothing outside the
 // arguments is left open. Otherwise white space is free, and what models write otherwise.
-func (s *Spec) Text(tools []Tool, choice Choice, parallel bool) Part {
+func (s *Spec) Text(tools []Tool, choice Choice, parallel bool) Expr {
 	var l *layout
 	if choice.Mode >= Required && s.layout.known {
 		l = &s.layout
@@ -50,26 +50,26 @@ func (s *Spec) Text(tools []Tool, choice Choice, parallel bool) Part {
 }
 
 // text is Text in the layout l, with its own white space if that is known; nil: in any.
-func (s *Spec) text(tools []Tool, choice Choice, parallel bool, l *layout) Part {
+func (s *Spec) text(tools []Tool, choice Choice, parallel bool, l *layout) Expr {
 	w := writer{s, l}
-	var calls []Part
+	var calls []Expr
 	for i := range tools {
 		if choice.Mode != Named || tools[i].Name == choice.Name {
 			calls = append(calls, w.callText(&tools[i]))
 		}
 	}
-	call := Part{Any: calls}
-	f := s.form
+	call := Expr{Any: calls}
+	f := s.syntax
 	most := 1
 	if parallel && !f.Single {
 		most = 0
 	}
 	open, shut := firstLiteral(s.open, f.Open), firstLiteral(s.close, f.Close)
-	repeat := func(p Part, separator Part) Part {
-		return Part{Repeat: &Repeat{Part: p, Separator: separator, Min: 1, Max: most}}
+	repeat := func(p Expr, separator Expr) Expr {
+		return Expr{Repeat: &Repeat{Expr: p, Separator: separator, Min: 1, Max: most}}
 	}
-	section := func(p Part) Part {
-		var seq []Part
+	section := func(p Expr) Expr {
+		var seq []Expr
 		if open.Literal != "" {
 			seq = append(seq, open, w.space(afterOpen))
 		}
@@ -78,16 +78,16 @@ func (s *Spec) text(tools []Tool, choice Choice, parallel bool, l *layout) Part 
 		}
 		switch {
 		case !f.Bare, l != nil && !l.bare:
-			return Part{Seq: seq}
+			return Expr{Seq: seq}
 		case l != nil:
 			return p
 		}
-		return Part{Any: []Part{{Seq: seq}, p}} // the model also writes it alone
+		return Expr{Any: []Expr{{Seq: seq}, p}} // the model also writes it alone
 	}
 	switch {
 	case f.list():
-		between := Part{Seq: []Part{literal(","), w.space(betweenCalls)}}
-		return section(Part{Seq: []Part{literal("["), w.space(inList), repeat(call, between), w.space(beforeListEnd),
+		between := Expr{Seq: []Expr{literal(","), w.space(betweenCalls)}}
+		return section(Expr{Seq: []Expr{literal("["), w.space(inList), repeat(call, between), w.space(beforeListEnd),
 			literal("]")}})
 	case len(s.before) == 0 || f.each():
 		return repeat(section(call), w.space(betweenCalls))
@@ -102,26 +102,26 @@ type writer struct {
 }
 
 // space is white space at g: that of the layout, if it is known.
-func (w writer) space(g gap) Part {
+func (w writer) space(g gap) Expr {
 	if w.layout != nil && w.layout.known {
 		return literal(w.layout.space[g])
 	}
-	return Part{Gap: g}
+	return Expr{Gap: g}
 }
 
 // optionalID is p or nothing, as the layout says.
-func (w writer) optionalID(p Part) Part {
+func (w writer) optionalID(p Expr) Expr {
 	switch {
 	case w.layout == nil:
-		return Part{Any: []Part{p, {}}}
+		return Expr{Any: []Expr{p, {}}}
 	case w.layout.ids:
 		return p
 	}
-	return Part{}
+	return Expr{}
 }
 
 // list reports whether calls are written as a list: it decides what is written, both are read.
-func (f *Form) list() bool {
+func (f *Syntax) list() bool {
 	switch f.Notation {
 	case Keyed, Keywords:
 		return true
@@ -132,14 +132,14 @@ func (f *Form) list() bool {
 }
 
 // each reports whether each call has a section to itself.
-func (f *Form) each() bool {
+func (f *Syntax) each() bool {
 	return len(f.Close) > 0 && (f.Close[0] == "</tool_call>" || f.Notation == Braces)
 }
 
-// firstLiteral is the compiled form of texts[0].
-func firstLiteral(compiled [][]byte, texts []string) Part {
+// firstLiteral returns the compiled form of texts[0].
+func firstLiteral(compiled [][]byte, texts []string) Expr {
 	if len(texts) == 0 {
-		return Part{}
+		return Expr{}
 	}
 	for _, c := range compiled {
 		if string(stream.Unfenced(slices.Clone(c))) == strings.TrimSpace(texts[0]) {
@@ -150,14 +150,14 @@ func firstLiteral(compiled [][]byte, texts []string) Part {
 }
 
 // callText describes a call of one tool.
-func (w writer) callText(t *Tool) Part {
-	s, f := w.Spec, w.form
+func (w writer) callText(t *Tool) Expr {
+	s, f := w.Spec, w.syntax
 	arguments := w.arguments(t)
 	name := string(stream.AppendQuoted(nil, t.Name))
 	before, middle, after := firstLiteral(s.before, f.Before), firstLiteral(s.middle, f.Middle),
 		firstLiteral(s.after, f.After)
-	var seq []Part
-	add := func(parts ...Part) {
+	var seq []Expr
+	add := func(parts ...Expr) {
 		for _, p := range parts {
 			if p.Literal != "" || p.Gap != noGap || p.Schema != nil || p.Until != "" || p.Pattern != "" ||
 				p.Seq != nil || p.Any != nil || p.Repeat != nil || p.Args != nil {
@@ -169,7 +169,7 @@ func (w writer) callText(t *Tool) Part {
 	case Envelope:
 		add(literal("{"))
 		if ids := f.Keys.ID; len(ids) > 0 {
-			add(w.space(inBrace), w.optionalID(Part{Seq: []Part{literal(`"` + ids[0] + `":`), w.space(afterIDKey),
+			add(w.space(inBrace), w.optionalID(Expr{Seq: []Expr{literal(`"` + ids[0] + `":`), w.space(afterIDKey),
 				{Schema: []byte(`{"type":"string","pattern":"^[0-9]{1,3}$"}`)}, literal(","), w.space(afterID)}}))
 		}
 		add(literal(`"`+s.keys.Name[0]+`":`), w.space(afterNameKey), literal(name+`,`), w.space(afterName),
@@ -179,17 +179,17 @@ func (w writer) callText(t *Tool) Part {
 	case Object:
 		add(before, literal(f.NameTag+f.Prefix+t.Name))
 		if f.Suffixed {
-			add(literal(":"), Part{Schema: []byte(`{"type":"integer","minimum":0}`)})
+			add(literal(":"), Expr{Schema: []byte(`{"type":"integer","minimum":0}`)})
 		}
 		if id := firstLiteral(s.id, f.ID); id.Literal != "" {
-			add(w.optionalID(Part{Seq: []Part{id, {Pattern: "[0-9A-Za-z]{1,32}"}}}))
+			add(w.optionalID(Expr{Seq: []Expr{id, {Pattern: "[0-9A-Za-z]{1,32}"}}}))
 		}
 		add(w.space(afterName), middle, w.space(afterArgsKey), arguments, w.space(afterArgs), after)
 	case Tagged:
 		add(before, literal(t.Name))
 		if id := firstLiteral(s.id, f.ID); id.Literal != "" {
 			number := []byte(`{"type":"integer","minimum":0,"maximum":999}`)
-			add(w.optionalID(Part{Seq: []Part{id, {Schema: number}}}))
+			add(w.optionalID(Expr{Seq: []Expr{id, {Schema: number}}}))
 		}
 		add(middle, w.space(afterArgsKey), arguments, after)
 	case Braces:
@@ -197,8 +197,8 @@ func (w writer) callText(t *Tool) Part {
 	case Keywords:
 		add(literal(t.Name), middle, arguments, literal(")"))
 	}
-	return Part{Seq: seq}
+	return Expr{Seq: seq}
 }
 
 // optional is p or nothing.
-func optional(p Part) Part { return Part{Any: []Part{p, {}}} }
+func optional(p Expr) Expr { return Expr{Any: []Expr{p, {}}} }
