@@ -161,7 +161,7 @@ var soakTool = wire.Tool{Name: "look_up", Description: "Looks a number up.", Str
 	Parameters: []byte(`{"type":"object","properties":{"table":{"enum":["a","b","c"]},"row":{"enum":[1,2,3,5,8]}},` +
 		`"required":["table","row"],"additionalProperties":false}`)}
 
-// agent calls a tool, says what it returned and goes on, over rounds that share their beginning.
+// agent calls a tool, says what it returned and continues, over rounds that share their beginning.
 func (r *soakRun) agent(rng *rand.Rand) error {
 	return r.dialed(func(c *uma.Client) error {
 		q := r.question(rng, soakModel)

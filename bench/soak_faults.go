@@ -127,8 +127,8 @@ func (f *frozen) count() int {
 	return f.times
 }
 
-// clockJump stops one process of the daemon, or all of them, for a while: when they go on, their clocks have jumped, as
-// after a machine's sleep.
+// clockJump stops one process of the daemon, or all of them, for a while: when they continue, their clocks have jumped,
+// as after a machine's sleep.
 func (r *soakRun) clockJump(rng *rand.Rand) error {
 	r.fault.Lock()
 	defer r.fault.Unlock()

@@ -48,7 +48,7 @@ type Answer struct {
 	End      EOS        // the reason, the usage and the timings; Text, Think and ToolCalls are nil
 }
 
-// Message returns the answer as a message of the conversation that goes on. The results of its calls follow it.
+// Message returns the answer as a message of the conversation that continues. The results of its calls follow it.
 func (a *Answer) Message() Message {
 	return Message{Role: "assistant", Content: a.Text, ReasoningContent: a.Thinking, ToolCalls: a.Calls}
 }

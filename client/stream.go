@@ -63,7 +63,7 @@ func (s *Stream) Close() error {
 	return s.c.Cancel(context.WithoutCancel(s.ctx), s.id)
 }
 
-// Tokens returns the answer's tokens. The loop ends after the last token, or with an error as Next has it. Leaving the
+// Tokens returns the answer's tokens. The loop ends after the last token, or with an error as in Next. Leaving the
 // loop early closes the stream. A token and its slices are valid for one iteration. A request with Stream false has no
 // tokens: End returns its text. The parts of tool calls are no tokens: Next returns them.
 func (s *Stream) Tokens() iter.Seq2[*wire.Token, error] {

@@ -12,8 +12,8 @@ type analyser struct {
 	productive []bool      // by rule
 	nullable   []bool      // by rule
 	some       map[int]int // rule → the rule of its texts that are not empty
-	asked      int         // parts that were asked whether they match nothing, or the empty text
-	added      int         // parts of the sequences that nonEmpty made
+	asked      int         // phrases that were asked whether they match nothing, or the empty text
+	added      int         // phrases of the sequences that nonEmpty made
 }
 
 func (a *analyser) run() {
@@ -42,8 +42,8 @@ func (a *analyser) fixpoint() {
 	}
 }
 
-// ask counts one part, and reports whether there may be more: rules that use each other in the worst order are asked as
-// often as there are rules.
+// ask counts one phrase, and reports whether there may be more: rules that use each other in the worst order are asked
+// as often as there are rules.
 func (a *analyser) ask() bool {
 	if a.asked++; a.asked > asksPerNode*a.b.limits.Nodes {
 		a.fail(fmt.Errorf("%w: which rules match nothing takes more than %d steps to tell (%d × Limits.Nodes)",
@@ -61,7 +61,7 @@ const (
 	stopEvery   = 1024 // questions between two of Limits.Stop
 )
 
-func (a *analyser) isProductive(p *part) bool {
+func (a *analyser) isProductive(p *phrase) bool {
 	if p == nil || !a.ask() {
 		return false
 	}
@@ -69,21 +69,21 @@ func (a *analyser) isProductive(p *part) bool {
 	case nTerminal:
 		return true
 	case nSeq:
-		for _, k := range p.kids {
+		for _, k := range p.children {
 			if !a.isProductive(k) {
 				return false
 			}
 		}
 		return true
 	case nAlt:
-		for _, k := range p.kids {
+		for _, k := range p.children {
 			if a.isProductive(k) {
 				return true
 			}
 		}
 		return false
 	case nRepeat:
-		return p.min == 0 || a.isProductive(p.kids[0])
+		return p.min == 0 || a.isProductive(p.children[0])
 	case nUnordered:
 		return a.reorder(p) != nil
 	}
@@ -91,17 +91,17 @@ func (a *analyser) isProductive(p *part) bool {
 }
 
 // reorder returns an Unordered without its members that match nothing.
-func (a *analyser) reorder(p *part) *part {
-	kids := make([]*part, len(p.kids))
-	for i, k := range p.kids {
+func (a *analyser) reorder(p *phrase) *phrase {
+	children := make([]*phrase, len(p.children))
+	for i, k := range p.children {
 		if a.isProductive(k) {
-			kids[i] = k
+			children[i] = k
 		}
 	}
-	return a.unordered(kids, &node{min: p.min, max: p.max, members: p.members})
+	return a.unordered(children, &node{min: p.min, max: p.max, members: p.members})
 }
 
-func (a *analyser) isNullable(p *part) bool {
+func (a *analyser) isNullable(p *phrase) bool {
 	if p == nil || !a.ask() {
 		return false
 	}
@@ -109,21 +109,21 @@ func (a *analyser) isNullable(p *part) bool {
 	case nTerminal:
 		return a.set.Nullable(p.expr)
 	case nSeq:
-		for _, k := range p.kids {
+		for _, k := range p.children {
 			if !a.isNullable(k) {
 				return false
 			}
 		}
 		return true
 	case nAlt:
-		for _, k := range p.kids {
+		for _, k := range p.children {
 			if a.isNullable(k) {
 				return true
 			}
 		}
 		return false
 	case nRepeat:
-		return p.min == 0 || a.isNullable(p.kids[0])
+		return p.min == 0 || a.isNullable(p.children[0])
 	case nUnordered:
 		for _, m := range p.members {
 			if m.Min > 0 {
@@ -137,22 +137,22 @@ func (a *analyser) isNullable(p *part) bool {
 
 // prune leaves out what is not productive, and makes the bodies of repetitions and the members of Unordered such that
 // they do not match the empty text.
-func (a *analyser) prune(p *part) *part {
+func (a *analyser) prune(p *phrase) *phrase {
 	if p == nil || !a.isProductive(p) {
 		return nil
 	}
 	switch p.kind {
 	case nSeq, nAlt:
-		kids := make([]*part, len(p.kids))
-		for i, k := range p.kids {
-			kids[i] = a.prune(k)
+		children := make([]*phrase, len(p.children))
+		for i, k := range p.children {
+			children[i] = a.prune(k)
 		}
 		if p.kind == nSeq {
-			return a.seq(kids)
+			return a.seq(children)
 		}
-		return a.alt(kids)
+		return a.alt(children)
 	case nRepeat:
-		body, min := a.prune(p.kids[0]), p.min
+		body, min := a.prune(p.children[0]), p.min
 		if a.isNullable(body) {
 			body, min = a.nonEmpty(body), 0
 		}
@@ -162,20 +162,20 @@ func (a *analyser) prune(p *part) *part {
 		if q == nil || q.kind != nUnordered {
 			return q
 		}
-		kids := []*part{a.prune(q.kids[0])}
-		for i, k := range q.kids[1:] {
+		children := []*phrase{a.prune(q.children[0])}
+		for i, k := range q.children[1:] {
 			if k = a.prune(k); q.members[i].Key == nil {
 				k = a.nonEmpty(k)
 			}
-			kids = append(kids, k)
+			children = append(children, k)
 		}
-		return a.unordered(kids, &node{min: q.min, max: q.max, members: q.members})
+		return a.unordered(children, &node{min: q.min, max: q.max, members: q.members})
 	}
 	return p
 }
 
 // nonEmpty returns the texts of p that are not empty; p is pruned or about to be.
-func (a *analyser) nonEmpty(p *part) *part {
+func (a *analyser) nonEmpty(p *phrase) *phrase {
 	if p == nil || !a.isNullable(p) {
 		return p
 	}
@@ -183,26 +183,26 @@ func (a *analyser) nonEmpty(p *part) *part {
 	case nTerminal:
 		return a.term(a.set.NonEmpty(p.expr))
 	case nAlt:
-		kids := make([]*part, len(p.kids))
-		for i, k := range p.kids {
-			kids[i] = a.nonEmpty(k)
+		children := make([]*phrase, len(p.children))
+		for i, k := range p.children {
+			children[i] = a.nonEmpty(k)
 		}
-		return a.alt(kids)
+		return a.alt(children)
 	case nSeq: // every kid is nullable: the first that is not empty decides
-		var alts []*part
-		for i, k := range p.kids {
-			if a.added += len(p.kids) - i; a.added > 4*a.b.limits.Nodes {
+		var alts []*phrase
+		for i, k := range p.children {
+			if a.added += len(p.children) - i; a.added > 4*a.b.limits.Nodes {
 				return a.fail(fmt.Errorf("%w: sequences that may be empty, inside repetitions, make more than %d "+
 					"parts (4 × Limits.Nodes)",
 					ErrLimit, 4*a.b.limits.Nodes))
 			}
-			alts = append(alts, a.seq(append([]*part{a.nonEmpty(k)}, p.kids[i+1:]...)))
+			alts = append(alts, a.seq(append([]*phrase{a.nonEmpty(k)}, p.children[i+1:]...)))
 		}
 		return a.alt(alts)
 	case nRepeat:
-		return a.repeat(a.nonEmpty(p.kids[0]), 1, p.max)
+		return a.repeat(a.nonEmpty(p.children[0]), 1, p.max)
 	case nUnordered:
-		return a.unordered(p.kids, &node{min: 1, max: p.max, members: p.members})
+		return a.unordered(p.children, &node{min: 1, max: p.max, members: p.members})
 	}
 	r, ok := a.some[p.rule]
 	if !ok {
@@ -215,7 +215,7 @@ func (a *analyser) nonEmpty(p *part) *part {
 		a.body[r] = a.nonEmpty(a.body[p.rule])
 		a.body[r] = a.prune(a.body[r])
 	}
-	return &part{kind: nRule, rule: r}
+	return &phrase{kind: nRule, rule: r}
 }
 
 // unrollLeft rewrites direct left recursion: A = A x | y is A = y x*.
@@ -224,22 +224,22 @@ func (a *analyser) unrollLeft(r int) {
 	if p == nil {
 		return
 	}
-	alts := []*part{p}
+	alts := []*phrase{p}
 	if p.kind == nAlt {
-		alts = p.kids
+		alts = p.children
 	}
-	self := func(k *part) bool { return k.kind == nRule && k.rule == r }
-	var first, more []*part
+	self := func(k *phrase) bool { return k.kind == nRule && k.rule == r }
+	var first, more []*phrase
 	for _, k := range alts {
 		switch {
 		case self(k): // A = A adds nothing
-		case k.kind == nSeq && self(k.kids[0]):
-			more = append(more, a.nonEmpty(a.seq(k.kids[1:])))
+		case k.kind == nSeq && self(k.children[0]):
+			more = append(more, a.nonEmpty(a.seq(k.children[1:])))
 		default:
 			first = append(first, k)
 		}
 	}
 	if len(first) < len(alts) {
-		a.body[r] = a.seq([]*part{a.alt(first), a.repeat(a.alt(more), 0, Unbounded)})
+		a.body[r] = a.seq([]*phrase{a.alt(first), a.repeat(a.alt(more), 0, Unbounded)})
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/uma-serve/uma-serve/grammar/regex"
 )
 
-// cont is a continuation after a terminal: the stacks of places at which the program goes on, as a tree whose branches
-// share their lower parts. Equal conts are one pointer.
+// cont is a continuation after a terminal: the stacks of places at which the program continues, as a tree whose
+// branches share their lower parts. Equal conts are one pointer.
 type cont struct {
 	id     uint32
 	end    bool    // the text may end here
@@ -20,7 +20,7 @@ type cont struct {
 	state  *state  // where a text is that has just come here, once computed
 }
 
-// frame is one place to go on at.
+// frame is one place to continue at.
 type frame struct {
 	pc, arg int32
 	up      *cont
@@ -102,7 +102,7 @@ type scratch struct {
 	vector  []int32
 }
 
-// todo is a place to go on at with a stack.
+// todo is a place to continue at with a stack.
 type todo struct {
 	pc, arg int32
 	k       *cont

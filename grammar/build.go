@@ -29,7 +29,7 @@ func (g *Grammar) renew() {
 type opcode uint8
 
 const (
-	opReturn    opcode = iota // goes on where the stack says
+	opReturn    opcode = iota // continues where the stack says
 	opTerminal                // a text of expr, then next
 	opCall                    // the rule at to[0], then next
 	opSplit                   // any of to
@@ -42,7 +42,7 @@ const (
 )
 
 // instr is a place in the program of a grammar. Places that can follow are named, so a sequence needs no stack: only
-// calls and counts push where they go on.
+// calls and counts push where they continue.
 type instr struct {
 	op       opcode
 	expr     regex.Expr
@@ -60,8 +60,8 @@ type instr struct {
 func (b *Builder) Build(root Node) (*Grammar, error) {
 	start := len(b.rules)
 	b.rules = append(b.rules, rule{name: "root", body: root, set: true})
-	s := &simplifier{b: b, set: b.regex, memo: map[Node]*part{0: nil}, state: make([]ruleState, len(b.rules)),
-		body: make([]*part, len(b.rules))}
+	s := &simplifier{b: b, set: b.regex, memo: map[Node]*phrase{0: nil}, state: make([]ruleState, len(b.rules)),
+		body: make([]*phrase, len(b.rules))}
 	s.ref(0, start)
 	a := &analyser{simplifier: s, some: map[int]int{}}
 	if s.err == nil {
@@ -86,7 +86,7 @@ func (b *Builder) Build(root Node) (*Grammar, error) {
 	for len(c.todo) > 0 && c.err == nil {
 		r := c.todo[len(c.todo)-1]
 		c.todo = c.todo[:len(c.todo)-1]
-		body := c.part(c.body[r], 0)
+		body := c.phrase(c.body[r], 0)
 		c.at(c.entry[r]).to = []int32{body}
 	}
 	if c.err != nil {
@@ -104,10 +104,10 @@ func (b *Builder) Build(root Node) (*Grammar, error) {
 		built: b.regex.Mark()}, nil
 }
 
-// coder writes the program. Every part is written with the place that follows it; place 0 returns.
+// coder writes the program. Every phrase is written with the place that follows it; place 0 returns.
 type coder struct {
 	b     *Builder
-	body  []*part
+	body  []*phrase
 	code  []instr
 	entry map[int]int32 // rule → its place
 	todo  []int
@@ -138,7 +138,7 @@ func (c *coder) rule(r int) int32 {
 	return pc
 }
 
-func (c *coder) part(p *part, next int32) int32 {
+func (c *coder) phrase(p *phrase, next int32) int32 {
 	if c.err != nil {
 		return 0
 	}
@@ -149,14 +149,14 @@ func (c *coder) part(p *part, next int32) int32 {
 		}
 		return c.emit(instr{op: opTerminal, expr: p.expr, next: next})
 	case nSeq:
-		for i := len(p.kids) - 1; i >= 0; i-- {
-			next = c.part(p.kids[i], next)
+		for i := len(p.children) - 1; i >= 0; i-- {
+			next = c.phrase(p.children[i], next)
 		}
 		return next
 	case nAlt:
 		pc := c.emit(instr{op: opSplit})
-		for _, k := range p.kids {
-			to := c.part(k, next)
+		for _, k := range p.children {
+			to := c.phrase(k, next)
 			c.at(pc).to = append(c.at(pc).to, to)
 		}
 		return pc
@@ -171,10 +171,10 @@ func (c *coder) part(p *part, next int32) int32 {
 		if c.err != nil {
 			return 0
 		}
-		to := []int32{c.part(p.kids[0], 0)}
+		to := []int32{c.phrase(p.children[0], 0)}
 		keyed := false
-		for i, k := range p.kids[1:] {
-			at := c.part(k, 0)
+		for i, k := range p.children[1:] {
+			at := c.phrase(k, 0)
 			if key := p.members[i].Key; key != nil {
 				at = c.emit(instr{op: opTaken, key: key, next: at})
 				at = c.emit(instr{op: opKey, key: key, next: at})
@@ -189,14 +189,14 @@ func (c *coder) part(p *part, next int32) int32 {
 	return c.emit(instr{op: opCall, to: []int32{c.rule(p.rule)}, next: next})
 }
 
-func (c *coder) repeat(p *part, next int32) int32 {
-	switch body := p.kids[0]; {
+func (c *coder) repeat(p *phrase, next int32) int32 {
+	switch body := p.children[0]; {
 	case p.max == 1: // min is 0
-		to := c.part(body, next)
+		to := c.phrase(body, next)
 		return c.emit(instr{op: opSplit, to: []int32{to, next}})
 	case p.max < 0 && p.min <= 1:
 		loop := c.emit(instr{op: opSplit})
-		once := c.part(body, loop)
+		once := c.phrase(body, loop)
 		c.at(loop).to = []int32{once, next}
 		if p.min == 1 {
 			return once
@@ -204,7 +204,7 @@ func (c *coder) repeat(p *part, next int32) int32 {
 		return loop
 	default:
 		pc := c.emit(instr{op: opCount, min: p.min, max: p.max, next: next})
-		once := c.part(body, 0)
+		once := c.phrase(body, 0)
 		c.at(pc).to = []int32{once}
 		return pc
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/uma-serve/uma-serve/grammar/regex"
 )
 
-// Node is a part of a grammar: an index into its Builder. The zero value matches no text.
+// Node is an expression of a grammar: an index into its Builder. The zero value matches no text.
 type Node uint32
 
 type nodeKind uint8
@@ -15,17 +15,17 @@ type nodeKind uint8
 const (
 	nNothing   nodeKind = iota
 	nTerminal           // expr
-	nSeq                // kids
-	nAlt                // kids
-	nRepeat             // kids[0], min to max times
-	nUnordered          // kids are sep and the items; bounds in members
+	nSeq                // children
+	nAlt                // children
+	nRepeat             // children[0], min to max times
+	nUnordered          // children are sep and the items; bounds in members
 	nRule               // rules[rule]
 )
 
 type node struct {
 	kind     nodeKind
 	expr     regex.Expr
-	kids     []Node
+	children []Node
 	min, max int
 	rule     int
 	members  []Member
@@ -116,12 +116,12 @@ func (b *Builder) Nothing() Node { return 0 }
 
 // Seq returns nodes one after another.
 func (b *Builder) Seq(nodes ...Node) Node {
-	return b.add(node{kind: nSeq, kids: append([]Node(nil), nodes...)})
+	return b.add(node{kind: nSeq, children: append([]Node(nil), nodes...)})
 }
 
 // Alt returns any of nodes; of none it is Nothing.
 func (b *Builder) Alt(nodes ...Node) Node {
-	return b.add(node{kind: nAlt, kids: append([]Node(nil), nodes...)})
+	return b.add(node{kind: nAlt, children: append([]Node(nil), nodes...)})
 }
 
 // Optional returns n or the empty text.
@@ -130,7 +130,7 @@ func (b *Builder) Optional(n Node) Node { return b.Repeat(n, 0, 1) }
 // Repeat returns n from min to max times; a negative max has no bound. Counts cost nothing: they are counted, not
 // expanded.
 func (b *Builder) Repeat(n Node, min, max int) Node {
-	return b.add(node{kind: nRepeat, kids: []Node{n}, min: min, max: max})
+	return b.add(node{kind: nRepeat, children: []Node{n}, min: min, max: max})
 }
 
 // Unordered returns members in any order with sep between every two of them: each between its Min and Max times, and
@@ -138,12 +138,13 @@ func (b *Builder) Repeat(n Node, min, max int) Node {
 // seen is counted as text is matched, so nothing is expanded: n members cost n, not 2^n. Members should not match the
 // same text (a key of additionalProperties is none of properties); those that do are counted as either.
 func (b *Builder) Unordered(sep Node, min, max int, members ...Member) Node {
-	kids := make([]Node, 0, 1+len(members))
-	kids = append(kids, sep)
+	children := make([]Node, 0, 1+len(members))
+	children = append(children, sep)
 	for _, m := range members {
-		kids = append(kids, m.Node)
+		children = append(children, m.Node)
 	}
-	return b.add(node{kind: nUnordered, kids: kids, min: min, max: max, members: append([]Member(nil), members...)})
+	return b.add(node{kind: nUnordered, children: children, min: min, max: max,
+		members: append([]Member(nil), members...)})
 }
 
 // Rule returns a rule to be defined later, for recursion. name is for errors only.

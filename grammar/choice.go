@@ -5,7 +5,7 @@ import "github.com/uma-serve/uma-serve/grammar/regex"
 // Choice returns any of texts (guided_choice); of none it is Nothing.
 func (b *Builder) Choice(texts []string) Node { return b.Terminal(b.regex.Literals(texts)) }
 
-// Pattern returns the texts that pattern matches as a whole (guided_regex). Errors are those of regex.Set.Parse.
+// Pattern returns the texts that pattern matches as a whole (guided_regex). Errors are regex.Set.Parse's.
 func (b *Builder) Pattern(pattern string) (Node, error) {
 	e, err := b.regex.Parse(pattern, regex.Whole)
 	if err != nil {

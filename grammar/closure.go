@@ -30,7 +30,7 @@ func (a *automaton) cont(end bool, frames []frame) *cont {
 	return c
 }
 
-// push returns the cont that goes on at pc and then at k.
+// push returns the cont that continues at pc and then at k.
 func (a *automaton) push(pc, arg int32, k *cont) *cont {
 	if pc == 0 {
 		return k // the place only returns

@@ -90,8 +90,8 @@ func (a *automaton) text(id int32) (text []byte) {
 	return text
 }
 
-// enterKey goes on at the beginning of a key: each frame of t.k is the place behind a member of an Unordered, with what
-// that has seen.
+// enterKey continues at the beginning of a key: each frame of t.k is the place behind a member of an Unordered, with
+// what that has seen.
 func (a *automaton) enterKey(t todo, in *instr) {
 	for _, f := range t.k.frames {
 		k := t.k
@@ -138,7 +138,7 @@ func (a *automaton) fullOfKeys(in *instr, seen []int32) bool {
 	return in.keyed && a.takens[seen[len(seen)-1]].size >= MaxDistinct
 }
 
-// take goes on behind a key: its value joins what the Unordered has seen.
+// take continues behind a key: its value joins what the Unordered has seen.
 func (a *automaton) take(t todo, in *instr) {
 	add := taken{any: t.arg == anyText}
 	if !add.any {

@@ -32,7 +32,7 @@ func NewMatcher(g *Grammar, v *Vocabulary) *Matcher {
 	return &Matcher{a: a, gen: -1}
 }
 
-// ready finds m's place, if the automaton has begun again since, and reports whether m can go on.
+// ready finds m's place, if the automaton has begun again since, and reports whether m can continue.
 func (m *Matcher) ready() bool {
 	for fresh := false; m.err == nil && m.gen != m.a.current(); fresh = true {
 		gen, before := m.a.gen, m.a.spent()

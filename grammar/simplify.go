@@ -6,24 +6,24 @@ import (
 	"github.com/uma-serve/uma-serve/grammar/regex"
 )
 
-// part is a node after simplification. A nil part matches no text.
-type part struct {
+// phrase is a node after simplification. A nil phrase matches no text.
+type phrase struct {
 	kind     nodeKind
 	expr     regex.Expr
-	kids     []*part
+	children []*phrase
 	min, max int
-	members  []Member // of nUnordered: the bounds of kids[1:]
+	members  []Member // of nUnordered: the bounds of children[1:]
 	rule     int
 }
 
-// simplifier turns a Builder's nodes into parts: what is regular and short becomes one terminal, alternatives are
+// simplifier turns a Builder's nodes into phrases: what is regular and short becomes one terminal, alternatives are
 // joined, rules that are one terminal disappear.
 type simplifier struct {
 	b     *Builder
 	set   *regex.Set
-	memo  map[Node]*part
+	memo  map[Node]*phrase
 	state []ruleState // by rule
-	body  []*part     // by rule
+	body  []*phrase   // by rule
 	err   error
 }
 
@@ -40,14 +40,14 @@ const (
 // and with it what the Vocabulary knows of it.
 const longestLoop = 16
 
-func (s *simplifier) fail(err error) *part {
+func (s *simplifier) fail(err error) *phrase {
 	if s.err == nil {
 		s.err = err
 	}
 	return nil
 }
 
-func (s *simplifier) term(e regex.Expr) *part {
+func (s *simplifier) term(e regex.Expr) *phrase {
 	empty, err := s.set.IsEmpty(e)
 	if err != nil {
 		return s.fail(fmt.Errorf("%w: %w", ErrLimit, err))
@@ -55,28 +55,28 @@ func (s *simplifier) term(e regex.Expr) *part {
 	if empty {
 		return nil
 	}
-	return &part{kind: nTerminal, expr: e}
+	return &phrase{kind: nTerminal, expr: e}
 }
 
-func (s *simplifier) simplify(n Node) *part {
+func (s *simplifier) simplify(n Node) *phrase {
 	if p, ok := s.memo[n]; ok {
 		return p
 	}
 	if s.err != nil {
 		return nil
 	}
-	var p *part
+	var p *phrase
 	switch nd := &s.b.nodes[n]; nd.kind {
 	case nTerminal:
 		p = s.term(nd.expr)
 	case nSeq:
-		p = s.seq(s.all(nd.kids))
+		p = s.seq(s.all(nd.children))
 	case nAlt:
-		p = s.alt(s.all(nd.kids))
+		p = s.alt(s.all(nd.children))
 	case nRepeat:
-		p = s.repeat(s.simplify(nd.kids[0]), nd.min, nd.max)
+		p = s.repeat(s.simplify(nd.children[0]), nd.min, nd.max)
 	case nUnordered:
-		p = s.unordered(s.all(nd.kids), nd)
+		p = s.unordered(s.all(nd.children), nd)
 	case nRule:
 		return s.ref(n, nd.rule) // not memoised: an open rule is simpler later
 	}
@@ -84,15 +84,15 @@ func (s *simplifier) simplify(n Node) *part {
 	return p
 }
 
-func (s *simplifier) all(nodes []Node) []*part {
-	out := make([]*part, len(nodes))
+func (s *simplifier) all(nodes []Node) []*phrase {
+	out := make([]*phrase, len(nodes))
 	for i, n := range nodes {
 		out[i] = s.simplify(n)
 	}
 	return out
 }
 
-func (s *simplifier) ref(n Node, r int) *part {
+func (s *simplifier) ref(n Node, r int) *phrase {
 	switch s.state[r] {
 	case ruleNew:
 		if !s.b.rules[r].set {
@@ -102,20 +102,20 @@ func (s *simplifier) ref(n Node, r int) *part {
 		s.body[r] = s.simplify(s.b.rules[r].body)
 		s.state[r] = ruleDone
 	case ruleOpen:
-		return &part{kind: nRule, rule: r}
+		return &phrase{kind: nRule, rule: r}
 	}
 	if b := s.body[r]; b == nil || b.kind == nTerminal {
 		return b
 	}
-	return &part{kind: nRule, rule: r}
+	return &phrase{kind: nRule, rule: r}
 }
 
-func (s *simplifier) empty() *part { return &part{kind: nTerminal, expr: s.set.Empty()} }
+func (s *simplifier) empty() *phrase { return &phrase{kind: nTerminal, expr: s.set.Empty()} }
 
 // seq joins a chain of byte sets with the terminal behind it.
-func (s *simplifier) seq(kids []*part) *part {
-	var out []*part
-	for _, k := range flat(nSeq, kids) {
+func (s *simplifier) seq(children []*phrase) *phrase {
+	var out []*phrase
+	for _, k := range flat(nSeq, children) {
 		if k == nil {
 			return nil
 		}
@@ -124,7 +124,7 @@ func (s *simplifier) seq(kids []*part) *part {
 		}
 		if last := len(out) - 1; k.kind == nTerminal && last >= 0 && out[last].kind == nTerminal &&
 			s.set.Chain(out[last].expr) {
-			out[last] = &part{kind: nTerminal, expr: s.set.Concat(out[last].expr, k.expr)}
+			out[last] = &phrase{kind: nTerminal, expr: s.set.Concat(out[last].expr, k.expr)}
 			continue
 		}
 		out = append(out, k)
@@ -135,15 +135,15 @@ func (s *simplifier) seq(kids []*part) *part {
 	case 1:
 		return out[0]
 	}
-	return &part{kind: nSeq, kids: out}
+	return &phrase{kind: nSeq, children: out}
 }
 
-// alt joins the terminals among kids.
-func (s *simplifier) alt(kids []*part) *part {
-	var out []*part
+// alt joins the terminals among children.
+func (s *simplifier) alt(children []*phrase) *phrase {
+	var out []*phrase
 	var exprs []regex.Expr
 	at := 0
-	for _, k := range flat(nAlt, kids) {
+	for _, k := range flat(nAlt, children) {
 		switch {
 		case k == nil:
 		case k.kind == nTerminal:
@@ -157,7 +157,7 @@ func (s *simplifier) alt(kids []*part) *part {
 		}
 	}
 	if len(exprs) > 0 {
-		out[at] = &part{kind: nTerminal, expr: s.set.Or(exprs...)}
+		out[at] = &phrase{kind: nTerminal, expr: s.set.Or(exprs...)}
 	}
 	switch len(out) {
 	case 0:
@@ -165,14 +165,14 @@ func (s *simplifier) alt(kids []*part) *part {
 	case 1:
 		return out[0]
 	}
-	return &part{kind: nAlt, kids: out}
+	return &phrase{kind: nAlt, children: out}
 }
 
-func flat(kind nodeKind, kids []*part) []*part {
-	var out []*part
-	for _, k := range kids {
+func flat(kind nodeKind, children []*phrase) []*phrase {
+	var out []*phrase
+	for _, k := range children {
 		if k != nil && k.kind == kind {
-			out = append(out, k.kids...)
+			out = append(out, k.children...)
 		} else {
 			out = append(out, k)
 		}
@@ -180,7 +180,7 @@ func flat(kind nodeKind, kids []*part) []*part {
 	return out
 }
 
-func (s *simplifier) repeat(body *part, min, max int) *part {
+func (s *simplifier) repeat(body *phrase, min, max int) *phrase {
 	if min < 0 {
 		min = 0
 	}
@@ -205,7 +205,7 @@ func (s *simplifier) repeat(body *part, min, max int) *part {
 	if e, ok := s.regular(body); ok && s.short(e) {
 		return s.term(s.set.Repeat(e, min, max))
 	}
-	return &part{kind: nRepeat, kids: []*part{body}, min: min, max: max}
+	return &phrase{kind: nRepeat, children: []*phrase{body}, min: min, max: max}
 }
 
 // maxCount is the largest count of a repetition.
@@ -216,14 +216,14 @@ func (s *simplifier) short(e regex.Expr) bool {
 	return n >= 0 && n <= longestLoop
 }
 
-// regular returns a part without rules, counts and orders as one expression.
-func (s *simplifier) regular(p *part) (regex.Expr, bool) {
+// regular returns a phrase without rules, counts and orders as one expression.
+func (s *simplifier) regular(p *phrase) (regex.Expr, bool) {
 	switch p.kind {
 	case nTerminal:
 		return p.expr, s.short(p.expr)
 	case nSeq, nAlt:
-		es := make([]regex.Expr, len(p.kids))
-		for i, k := range p.kids {
+		es := make([]regex.Expr, len(p.children))
+		for i, k := range p.children {
 			var ok bool
 			if es[i], ok = s.regular(k); !ok {
 				return 0, false
@@ -238,10 +238,10 @@ func (s *simplifier) regular(p *part) (regex.Expr, bool) {
 }
 
 // unordered leaves out the members that match nothing, and is nil when the bounds cannot be met.
-func (s *simplifier) unordered(kids []*part, nd *node) *part {
-	u := &part{kind: nUnordered, kids: kids[:1:1], min: max(nd.min, 0), max: nd.max}
+func (s *simplifier) unordered(children []*phrase, nd *node) *phrase {
+	u := &phrase{kind: nUnordered, children: children[:1:1], min: max(nd.min, 0), max: nd.max}
 	least, most := 0, 0 // of all members; most < 0 has no bound
-	for i, k := range kids[1:] {
+	for i, k := range children[1:] {
 		m := nd.members[i]
 		m.Min = max(m.Min, 0)
 		if m.Max < 0 {
@@ -271,14 +271,14 @@ func (s *simplifier) unordered(kids []*part, nd *node) *part {
 		} else {
 			most += m.Max
 		}
-		u.kids, u.members = append(u.kids, k), append(u.members, m)
+		u.children, u.members = append(u.children, k), append(u.members, m)
 	}
 	if u.max < 0 {
 		u.max = Unbounded
 	}
-	if kids[0] == nil && (u.max < 0 || u.max > 1) {
-		u.max = 1 // nothing can stand between two
-		u.kids[0] = s.empty()
+	if children[0] == nil && (u.max < 0 || u.max > 1) {
+		u.max = 1 // nothing can be between two
+		u.children[0] = s.empty()
 	}
 	if u.min > maxCount || u.max > maxCount {
 		return s.fail(fmt.Errorf("%w: more than %d members", ErrLimit, maxCount))

@@ -15,18 +15,18 @@ import (
 type spec struct {
 	op       string // lit, re, seq, alt, rep, any, rule
 	text     string
-	kids     []*spec
+	children []*spec
 	min, max int
-	members  []Member // bounds; the nodes are kids[1:]
+	members  []Member // bounds; the nodes are children[1:]
 	rule     string
 }
 
 type specs map[string]*spec // by rule; root is the start
 
 func (s *spec) String() string {
-	var kids []string
-	for _, k := range s.kids {
-		kids = append(kids, k.String())
+	var children []string
+	for _, k := range s.children {
+		children = append(children, k.String())
 	}
 	switch s.op {
 	case "lit":
@@ -34,13 +34,13 @@ func (s *spec) String() string {
 	case "re":
 		return "/" + s.text + "/"
 	case "seq":
-		return "(" + strings.Join(kids, " ") + ")"
+		return "(" + strings.Join(children, " ") + ")"
 	case "alt":
-		return "(" + strings.Join(kids, " | ") + ")"
+		return "(" + strings.Join(children, " | ") + ")"
 	case "rep":
-		return fmt.Sprintf("%s{%d,%d}", kids[0], s.min, s.max)
+		return fmt.Sprintf("%s{%d,%d}", children[0], s.min, s.max)
 	case "any":
-		return fmt.Sprintf("any%v{%d,%d}(%s)", s.members, s.min, s.max, strings.Join(kids, ", "))
+		return fmt.Sprintf("any%v{%d,%d}(%s)", s.members, s.min, s.max, strings.Join(children, ", "))
 	}
 	return s.rule
 }
@@ -72,9 +72,9 @@ func (g specs) build(l Limits) (*Grammar, error) {
 	}
 	var node func(s *spec) Node
 	node = func(s *spec) Node {
-		var kids []Node
-		for _, k := range s.kids {
-			kids = append(kids, node(k))
+		var children []Node
+		for _, k := range s.children {
+			children = append(children, node(k))
 		}
 		switch s.op {
 		case "lit":
@@ -86,17 +86,17 @@ func (g specs) build(l Limits) (*Grammar, error) {
 			}
 			return b.Terminal(e)
 		case "seq":
-			return b.Seq(kids...)
+			return b.Seq(children...)
 		case "alt":
-			return b.Alt(kids...)
+			return b.Alt(children...)
 		case "rep":
-			return b.Repeat(kids[0], s.min, s.max)
+			return b.Repeat(children[0], s.min, s.max)
 		case "any":
 			members := slices.Clone(s.members)
 			for i := range members {
-				members[i].Node = kids[1+i]
+				members[i].Node = children[1+i]
 			}
-			return b.Unordered(kids[0], s.min, s.max, members...)
+			return b.Unordered(children[0], s.min, s.max, members...)
 		}
 		return rules[s.rule]
 	}
@@ -160,12 +160,12 @@ func (r *recogniser) ends(s *spec, at int) map[int]bool {
 		}
 	case "seq":
 		now := map[int]bool{at: true}
-		for _, k := range s.kids {
+		for _, k := range s.children {
 			now = r.then(now, k)
 		}
 		out = now
 	case "alt":
-		for _, k := range s.kids {
+		for _, k := range s.children {
 			for e := range r.ends(k, at) {
 				out[e] = true
 			}
@@ -185,7 +185,7 @@ func (r *recogniser) ends(s *spec, at int) map[int]bool {
 			if s.max >= 0 && n >= s.max || n > s.min+len(r.text)+2 {
 				break
 			}
-			now = r.then(now, s.kids[0])
+			now = r.then(now, s.children[0])
 		}
 	case "any":
 		r.unordered(s, make([]int, len(s.members)), 0, map[int]bool{at: true}, out)
@@ -224,7 +224,7 @@ func (r *recogniser) unordered(s *spec, seen []int, sum int, from, out map[int]b
 		return
 	}
 	if sum > 0 {
-		from = r.then(from, s.kids[0])
+		from = r.then(from, s.children[0])
 	}
 	for i, m := range s.members {
 		if m.Max >= 0 && seen[i] >= m.Max {
@@ -232,7 +232,7 @@ func (r *recogniser) unordered(s *spec, seen []int, sum int, from, out map[int]b
 		}
 		next := map[int]bool{} // a member is not empty
 		for at := range from {
-			for e := range r.ends(s.kids[1+i], at) {
+			for e := range r.ends(s.children[1+i], at) {
 				if e > at {
 					next[e] = true
 				}
@@ -268,7 +268,7 @@ func randomSpecs(r *rand.Rand) specs {
 var someExpressions = []string{"a*", "[ab]", "b?c", "(ab|c)+", "[abc]{1,3}", "a{2}", "c", "(a|bc)*b"}
 
 func randomSpec(r *rand.Rand, names []string, depth int) *spec {
-	kids := func(n int) []*spec {
+	children := func(n int) []*spec {
 		var out []*spec
 		for range n {
 			out = append(out, randomSpec(r, names, depth-1))
@@ -285,15 +285,16 @@ func randomSpec(r *rand.Rand, names []string, depth int) *spec {
 	case 2:
 		return &spec{op: "re", text: someExpressions[r.IntN(len(someExpressions))]}
 	case 3, 4:
-		return &spec{op: "seq", kids: kids(1 + r.IntN(3))}
+		return &spec{op: "seq", children: children(1 + r.IntN(3))}
 	case 5:
-		return &spec{op: "alt", kids: kids(1 + r.IntN(3))}
+		return &spec{op: "alt", children: children(1 + r.IntN(3))}
 	case 6:
 		lo := r.IntN(3)
-		return &spec{op: "rep", kids: kids(1), min: lo, max: []int{Unbounded, lo, lo + 1, lo + 2}[r.IntN(4)]}
+		return &spec{op: "rep", children: children(1), min: lo, max: []int{Unbounded, lo, lo + 1, lo + 2}[r.IntN(4)]}
 	case 7:
 		n := 1 + r.IntN(3)
-		s := &spec{op: "any", kids: append([]*spec{{op: "lit", text: []string{",", "a", ""}[r.IntN(3)]}}, kids(n)...)}
+		separator := &spec{op: "lit", text: []string{",", "a", ""}[r.IntN(3)]}
+		s := &spec{op: "any", children: append([]*spec{separator}, children(n)...)}
 		for range n {
 			lo := r.IntN(2)
 			s.members = append(s.members, Member{Min: lo, Max: []int{Unbounded, lo + 1, lo + 2}[r.IntN(3)]})

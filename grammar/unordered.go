@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// unordered goes on at an Unordered: a separator or a member comes, or it ends. The argument is the vector of what was
-// seen, 0 before anything was.
+// unordered continues at an Unordered: a separator or a member comes, or it ends. The argument is the vector of what
+// was seen, 0 before anything was.
 func (a *automaton) unordered(t todo, in *instr) {
 	n := len(in.members)
 	if t.arg == 0 {

@@ -37,11 +37,11 @@ func TestManyRules(t *testing.T) {
 		{"empty parts", func(b *Builder) Node {
 			r := b.Rule("r")
 			b.Define(r, b.Optional(b.Seq(b.Literal("a"), r, b.Literal("b"))))
-			kids := make([]Node, 5000)
-			for i := range kids {
-				kids[i] = r
+			children := make([]Node, 5000)
+			for i := range children {
+				children[i] = r
 			}
-			return b.Repeat(b.Seq(kids...), 0, Unbounded)
+			return b.Repeat(b.Seq(children...), 0, Unbounded)
 		}, "Limits.Nodes"},
 	} {
 		b := NewBuilder(Limits{Nodes: 60_000})

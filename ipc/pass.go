@@ -90,9 +90,9 @@ func (c *Conn) unsent() bool {
 // busy reports whether an answer of this process to c is outstanding.
 func (c *Conn) busy() bool { return !c.idle() }
 
-// route asks the Router where a connection goes whose next message is message. done: this process does not go on with
-// it now. unread returns the bytes for the connection's next reader: message with its frame's header, and everything
-// after it.
+// route asks the Router where a connection goes whose next message is message. done: this process does not continue
+// with it now. unread returns the bytes for the connection's next reader: message with its frame's header, and
+// everything after it.
 func (l *Loop) route(c *Conn, p split.Protocol, message []byte, end bool, unread func() []byte) (done bool) {
 	v, k := l.cfg.Router.Route(c, p, message, end)
 	switch v {
@@ -369,7 +369,7 @@ func opened(p split.Protocol) connstate.State {
 }
 
 // routeFirst asks the Router about an HTTP request or a line that begins with in, the whole input so far. owned: in is
-// not the read buffer. true: this process does not go on with it now.
+// not the read buffer. true: this process does not continue with it now.
 func (l *Loop) routeFirst(c *Conn, p split.Protocol, in []byte, owned, end bool) bool {
 	if l.cfg.Router == nil {
 		return false

@@ -139,7 +139,7 @@ func (t *Tree) compactPath(s Seq) {
 }
 
 // reserve ensures that there is a spare node. When the arena is full, it joins every joinable node, whether or not it
-// fits its child. Then each node has a tip or at least two children, or stands beside one of at most one offloaded
+// fits its child. Then each node has a tip or at least two children, or is beside one of at most one offloaded
 // thought a sequence, so there are fewer nodes than four times the sequences.
 func (t *Tree) reserve() {
 	if len(t.spare) > 0 {

@@ -15,7 +15,7 @@ import (
 // ends leaves a seal at its end.
 
 // planStops sets q.stops for prompt p, which resumes at match m. Of the ends of messages those near the prompt's end
-// are all stops, those far from it few: a conversation goes on near its end.
+// are all stops, those far from it few: a conversation continues near its end.
 func (t *Tree) planStops(q *sequence, p *Prompt, m *Match) {
 	q.stops = q.stops[:0]
 	if !t.cfg.Seals || p.Apart {

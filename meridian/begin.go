@@ -45,7 +45,7 @@ type Started struct {
 	Open             bool
 }
 
-// Continues reports whether prompt, which ends within the answer s, ends where s goes on.
+// Continues reports whether prompt, which ends within the answer s, ends where s continues.
 func (t *Tags) Continues(prompt string, s Started) bool {
 	if t == nil || s.Thought == "" && s.Content == "" || t.assumed && !s.Open {
 		return true

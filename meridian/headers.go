@@ -7,7 +7,7 @@ import (
 )
 
 // Headers are the texts around the messages of a model whose messages have headers (tags.Channels), for a grammar
-// that holds the headers of an answer too. Markers stand between fences (package tags).
+// that holds the headers of an answer too. Markers are between fences (package tags).
 type Headers struct {
 	End     string // ends a message
 	Turn    string // begins the next message of the model: what comes before its header

@@ -82,7 +82,7 @@ type Images struct {
 	Sees      bool   `json:"sees"`      // it reads images
 	// Together: the rows of a segment of an image see each other (ViewSegment.Together).
 	Together bool `json:"together"`
-	// SampleRate is that of the sounds that it reads, in samples a second; 0: it reads none.
+	// SampleRate is the rate of the sounds that it reads, in samples a second; 0: it reads none.
 	SampleRate int `json:"sample_rate,omitempty"`
 	// Bytes is the memory of the projector's weights, as the size of the file.
 	Bytes int64 `json:"bytes"`

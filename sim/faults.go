@@ -55,7 +55,7 @@ func (t *stores) forget() {
 	}
 }
 
-// Stop lets the machine stand still until a time: no step begins before it. Arrivals and clients go on.
+// Stop lets the machine stand still until a time: no step begins before it. Arrivals and clients continue.
 func (e *Engine) Stop(until int64) { e.stopped = max(e.stopped, until) }
 
 // Unload ends the server's process and starts it again with the next request: what it has computed is copied to disk

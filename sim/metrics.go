@@ -34,7 +34,7 @@ type Metrics struct {
 	Engines []EngineTotals
 }
 
-// GroupMetrics are those of one SLO class or tenant.
+// GroupMetrics are the metrics of one SLO class or tenant.
 type GroupMetrics struct {
 	Name         string
 	Completed    int64

@@ -29,7 +29,7 @@ const (
 	crowded = 3.5
 )
 
-// ParseBusy reads a span as a command line has it: FROM-TO or FROM-TOxPROCESSES, times as "1.5s".
+// ParseBusy reads a span as on a command line: FROM-TO or FROM-TOxPROCESSES, times as "1.5s".
 func ParseBusy(s string) (b Busy, err error) {
 	text, count, many := strings.Cut(s, "x")
 	from, to, ok := strings.Cut(text, "-")

@@ -14,11 +14,11 @@ const (
 	MaxWindow = 1 << 16
 	// MinMatch is the fewest tokens before the guessed ones that must agree.
 	MinMatch = 2
-	// maxMatch is the limit on the tokens that are compared; a longer match is not more likely to go on.
+	// maxMatch is the limit on the tokens that are compared; a longer match is not more likely to continue.
 	maxMatch = 32
 	// maxTries is the number of earlier places that are compared: the newest ones of three equal tokens.
 	maxTries = 16
-	// settled is the length from which on a match that goes on is kept without a search for a longer one.
+	// settled is the length from which on a match that continues is kept without a search for a longer one.
 	settled = 8
 )
 

@@ -224,7 +224,7 @@ func (r *run) restore(ctx context.Context, s *server, c *conversation, v values)
 	return r.judge([]answer{c.answer}, []answer{again}, nil, v)
 }
 
-// cancel has clients disconnect while they are answered. The server ends those answers and goes on.
+// cancel has clients disconnect while they are answered. The server ends those answers and continues.
 func (r *run) cancel(ctx context.Context, s *server, v values) error {
 	text, err := s.text(ctx, 8*64)
 	if err != nil {

@@ -4,4 +4,5 @@ package loadgen
 
 import "time"
 
+// cpuTime is not known on this system.
 func cpuTime() time.Duration { return 0 }

@@ -35,8 +35,8 @@ func GGUF(path string) (*Tokenizer, error) {
 	}
 	const prefix = "tokenizer.ggml."
 	if model, words := kv[prefix+"model"], kv[prefix+"pre"]; model != "gpt2" || words != "llama-bpe" {
-		return nil, fmt.Errorf("%s: its vocabulary is of the kind %v with the words of %v, want gpt2 with those of "+
-			"llama-bpe", path, model, words)
+		return nil, fmt.Errorf("%s: tokenizer.ggml.model is %v and tokenizer.ggml.pre %v, want gpt2 and llama-bpe",
+			path, model, words)
 	}
 	tokens, _ := kv[prefix+"tokens"].([]string)
 	types, _ := kv[prefix+"token_type"].([]int32)

@@ -80,7 +80,7 @@ func TestGGUF(t *testing.T) {
 		}
 	}
 	_, err = GGUF(enginetree.Vocabulary(t, "llama-spm"))
-	if err == nil || !strings.Contains(err.Error(), "kind llama") {
+	if err == nil || !strings.Contains(err.Error(), "model is llama") {
 		t.Errorf("another kind of vocabulary: %v", err)
 	}
 }

@@ -3,7 +3,7 @@
 //
 // Both servers compute with other kernels, so sums differ in their last bits and greedy texts part where two tokens are
 // almost equally likely. A parting is judged by the gap between the two tokens in each server's log-probabilities; the
-// comparison then goes on behind llama-server's token, so that every token is compared.
+// comparison then continues behind llama-server's token, so that every token is compared.
 package real
 
 import (

@@ -226,15 +226,12 @@ func StartLlamaServer(ctx context.Context, bin, model string, args ...string) (*
 
 // get reads a JSON document from path.
 func (s *Server) get(ctx context.Context, path string, out any) error {
-	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", s.Socket)
-		}}}
+	s.connect()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://server"+path, nil)
 	if err != nil {
 		return err
 	}
-	resp, err := c.Do(req)
+	resp, err := s.http.Do(req)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ const (
 	Reasoning = "reasoning"
 )
 
-// Endless is the Output of a stream that goes on until its Until.
+// Endless is the Output of a stream that continues until its Until.
 const Endless = 1 << 20
 
 // Message is one turn of a conversation.
@@ -56,7 +56,7 @@ type Request struct {
 	Grader     string `json:"grader,omitempty"`     // comparison with Answer: "exact" or "math"
 }
 
-// Protocols are those of uma-serve that the workload ipc compares. The ones that begin with "admin" request the
+// Protocols are the protocols of uma-serve that the workload ipc compares. The ones that begin with "admin" request the
 // metrics, which all three protocols support.
 var Protocols = []string{"framed", "newline", "http", "admin-framed", "admin-newline", "admin-http"}
 

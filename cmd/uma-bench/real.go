@@ -27,7 +27,7 @@ import (
 // realChecks are the checks of `real`, in their order.
 var realChecks = []string{"greedy", "perplexity", "prefix", "tools", "schemas", "storm", "eat", "adapters", "images"}
 
-// defaultChecks are those of them that every published model can have.
+// defaultChecks are the checks that every published model can have.
 var defaultChecks = realChecks[:6]
 
 const (

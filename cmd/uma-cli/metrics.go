@@ -72,7 +72,7 @@ func newMetrics(dial dialer, address *string) *cobra.Command {
 }
 
 // watchMetrics shows metrics until ctx ends: every interval, and at once when the window has another size or the
-// program goes on after Ctrl-Z.
+// program continues after Ctrl-Z.
 func watchMetrics(
 	ctx context.Context, c *client.Client, out *ui.Terminal, interval time.Duration, asJSON bool,
 	show func([]byte) error,

@@ -27,7 +27,7 @@ func pullServer(t *testing.T, fault func(*http.Request) pulltest.Fault) (s *pull
 			"owner/split": {Files: map[string][]byte{}}},
 		Images: map[string]*pulltest.Image{"owner/image:8b": {Private: true,
 			Layers: []pulltest.Layer{{MediaType: pulltest.ModelLayer, Data: model}}}}}
-	for i, part := range pulltest.Parts(2, 100_000, 7) {
+	for i, part := range pulltest.Shards(2, 100_000, 7) {
 		s.Repos["owner/split"].Files["split-Q4_0-0000"+string(rune('1'+i))+"-of-00002.gguf"] = part
 	}
 	server := httptest.NewServer(s)

@@ -10,7 +10,7 @@ import (
 // apart has a child ignore the terminal's Ctrl-C.
 func apart() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-// windowSignals come when the window changes, and when the program goes on after Ctrl-Z, as resumed tells.
+// windowSignals come when the window changes, and when the program continues after Ctrl-Z, as resumed tells.
 var windowSignals = []os.Signal{syscall.SIGWINCH, syscall.SIGCONT}
 
 func resumed(s os.Signal) bool { return s == syscall.SIGCONT }

@@ -19,7 +19,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/release"
 )
 
-// upgradeFlags are those of uma-cli upgrade.
+// upgradeFlags are the flags of uma-cli upgrade.
 type upgradeFlags struct {
 	check, rollback, downgrade bool
 	url, key                   string

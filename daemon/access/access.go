@@ -60,7 +60,7 @@ type Keyring interface {
 	Loaded() *apikeys.Keys // the same without that look
 }
 
-// New returns the Gate of a configuration. keys are those of --api-keys, nil without the option. The error names the
+// New returns the Gate of a configuration. keys are the keys of --api-keys, nil without the option. The error names the
 // option.
 func New(cfg *config.Config, keys Keyring) (*Gate, error) {
 	a := &Gate{Keys: keys, uid: uint32(os.Geteuid()), gid: os.Getegid(), groups: map[uint32]membership{}}

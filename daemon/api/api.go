@@ -21,7 +21,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
-// Backend is the daemon, as an API uses it. The context of each call is that of the HTTP request; it identifies the
+// Backend is the daemon, as an API uses it. The context of each call is the HTTP request's; it identifies the
 // client. Errors are *Error.
 type Backend interface {
 	// Start sends requests in the client's name, all of them before the first event is read. The end of ctx cancels

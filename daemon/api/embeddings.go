@@ -91,7 +91,7 @@ func (v *Vectors) One(i int) ([]float32, error) {
 	return v.Of[i][0], nil
 }
 
-// EmbedInputs are inputs as a request has them: texts stay texts, and others become tokens.
+// EmbedInputs returns inputs for a request: texts stay texts, mixed ones become tokens.
 func (s *Server) EmbedInputs(ctx context.Context, list []Input, markers bool) (out []wire.EmbedInput, err error) {
 	if len(list) > wire.MaxEmbedInputs {
 		return nil, Refuse(fmt.Sprintf(`field "input" has %d texts; it must have at most %d`, len(list),
@@ -112,7 +112,7 @@ func (s *Server) EmbedInputs(ctx context.Context, list []Input, markers bool) (o
 	return out, nil
 }
 
-// EmbedOptions are the fields that bodies of OpenAI's and of llama-server's form have beside the input.
+// EmbedOptions are the fields of OpenAI's and llama-server's bodies beside the input.
 type EmbedOptions struct {
 	Format     string `json:"encoding_format"`
 	Dimensions *int   `json:"dimensions"`

@@ -26,7 +26,7 @@ import (
 
 // Limits of a Runner.
 const (
-	MaxLines      = 50_000   // requests of a batch, as OpenAI has it
+	MaxLines      = 50_000   // requests of a batch, as in OpenAI's API
 	MaxLine       = 16 << 20 // bytes of a request
 	MaxBytes      = 256 << 20
 	MaxRunning    = 32      // batches of a user that are not over
@@ -149,7 +149,7 @@ type running struct {
 
 var idForm = regexp.MustCompile(`^(batch_|msgbatch_)[0-9a-f]{24}$`)
 
-// Open reads the folder and goes on with the batches that are not over, until Close.
+// Open reads the folder and continues with the batches that are not over, until Close.
 func Open(o Options) (*Runner, error) {
 	r := &Runner{Options: o, slots: make(chan struct{}, Slots), batches: map[string]*running{},
 		begun: map[uint32]int{}, counts: map[string]uint64{}}

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// lines reads JSON lines; f returns whether to go on.
+// lines reads JSON lines; f returns whether to continue.
 func lines(in io.Reader, f func(text []byte) bool) error {
 	s := bufio.NewScanner(in)
 	s.Buffer(nil, 2*maxAnswer)

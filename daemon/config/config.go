@@ -142,7 +142,7 @@ type Config struct {
 
 	// Puller downloads the model of --hf-repo; nil = this program cannot.
 	Puller store.Puller `json:"-"`
-	// Backends are those of the engine; none where no layers go to a device, and before they were looked at.
+	// Backends are the engine's back ends; none where no layers go to a device, and before they were looked at.
 	Backends runtime.Backends
 
 	Warnings []string // of Load, for the log
@@ -150,7 +150,7 @@ type Config struct {
 	// Router: no option names a model to serve; requests choose one. Load sets it.
 	Router bool
 
-	// Recipe is that of a model that was made of another one; nil: the model is a file. No option sets it.
+	// Recipe is the recipe of a model that was made of another one; nil: the model is a file. No option sets it.
 	Recipe *store.Recipe
 
 	Tuning

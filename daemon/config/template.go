@@ -45,7 +45,7 @@ func (c *Config) CompileTemplate(text string) (*template.Template, error) {
 	return template.Compile(text)
 }
 
-// extension is that of a file's name.
+// extension is a file name's extension.
 var extension = regexp.MustCompile(`\.\w+$`)
 
 // loadTemplate returns the template that --chat-template names: a built-in one, a text, else a file.

@@ -82,7 +82,7 @@ func NewCache(m *metrics.Metrics, vocabulary func() *grammar.Vocabulary, back fu
 	return c
 }
 
-// Grammars are those of an answer: of its format and of its tool calls. The zero value is that of an answer without
+// Grammars are the grammars of an answer's format and of its tool calls. The zero value is for an answer without
 // constraints.
 type Grammars struct{ format, calls *compiledSource }
 
@@ -113,8 +113,8 @@ func (g *Grammars) CallsOnly() bool { return g.format == nil && g.calls != nil &
 // HasFormat reports whether the answer, or its text where it may be calls too, has a format.
 func (g *Grammars) HasFormat() bool { return g.format != nil }
 
-// Begins reports whether an answer that has a format may begin with text and go on; h are the headers of its messages.
-// It uses the grammars' automata, which the decode loop owns.
+// Begins reports whether an answer that has a format may begin with text and continue; h are the headers of its
+// messages. It uses the grammars' automata, which the decode loop owns.
 func (g *Grammars) Begins(text string, h *meridian.Headers) bool {
 	for _, of := range []*compiledSource{g.format, g.calls} {
 		if of == nil {

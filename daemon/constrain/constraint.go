@@ -159,8 +159,8 @@ func (c *Constraint) Err() error {
 	return nil
 }
 
-// NothingLeft explains why a row that has tokens has none that the answer may go on with, after so many tokens. c may
-// be nil.
+// NothingLeft explains why a row that has tokens has none that the answer may continue with, after so many tokens. c
+// may be nil.
 func (c *Constraint) NothingLeft(after int) string {
 	what := "logit_bias, allowed_token_ids and bad_words"
 	if c.Applies() {
@@ -207,7 +207,7 @@ type Place struct {
 	Openers  []runtime.Token // tokens with which it may open a thought
 }
 
-// Calls says how the parser of calls is to go on.
+// Calls says how the parser of calls is to continue.
 type Calls uint8
 
 const (
@@ -302,7 +302,7 @@ type Heard struct {
 }
 
 // Follow completes Accept after the phase router and the parser of calls have read the token. It returns how the parser
-// is to go on. An error ends the request, as Accept's.
+// is to continue. An error ends the request, as Accept's.
 func (c *Constraint) Follow(tok runtime.Token, h Heard) (say Calls, bad *wire.Error) {
 	row := c.row
 	c.row = step{}

@@ -56,7 +56,7 @@ func Sources(w *wire.Request, tools []toolcall.Tool, spec *toolcall.Spec, h *mer
 	unconstrained := spec.Named() && h == nil // a call begins in a header
 	must := w.ToolChoice.Mode >= wire.ToolRequired
 	isJSON := w.Format.Kind == wire.FormatJSON || w.Format.Kind == wire.FormatSchema
-	if must && isJSON { // as OpenAI has it: the format is for the answer after the call's result
+	if must && isJSON { // as in OpenAI's API: the format is for the answer after the call's result
 		format = nil
 	}
 	switch {

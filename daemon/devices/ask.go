@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// askTime is the longest time for which drivers may look for their devices.
+	// askTime is the time limit of drivers that look for their devices.
 	askTime = 30 * time.Second
-	// MaxReport bounds the report about them, in bytes.
+	// MaxReport is the limit on the report about them, in bytes.
 	MaxReport = 1 << 20
 )
 
-// Ask returns what a process tells that loads the drivers: it writes a runtime.Backends to stdout, as JSON.
+// Ask runs a program that loads the drivers and writes a runtime.Backends to stdout, as JSON.
 func Ask(ctx context.Context, env []string, program string, args ...string) (b runtime.Backends, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
@@ -35,7 +35,7 @@ func Ask(ctx context.Context, env []string, program string, args ...string) (b r
 	}
 	err = cmd.Wait()
 	if errors.Is(err, exec.ErrWaitDelay) {
-		err = nil // a process that a driver has started holds stdout open; the report is whole
+		err = nil // a process that a driver has started keeps stdout open; the report is complete
 	}
 	switch {
 	case text.Len() > MaxReport:

@@ -46,7 +46,7 @@ type Entry struct {
 type Options struct {
 	Handler ipc.Handler // of the framed and the newline protocol
 	Router  ipc.Router  // of a front; nil: every connection is served here
-	// Elsewhere is that of httpd.Server.
+	// Elsewhere is httpd.Server's field.
 	Elsewhere func(r *http.Request, body []byte) bool
 	Passed    *Passed // of an engine process; nil: the process listens itself
 	// Defaults has the values of fields that requests omit; nil = wire.DefaultRequest().
@@ -170,8 +170,8 @@ func (e *Entry) limits(o *Options) ipc.Config {
 	return l
 }
 
-// Start begins to serve: HTTP by routes. onStop is that of httpd.Server.Serve. The channel is closed when the poller
-// ends; if that is before Stop, Err says why.
+// Start begins to serve: HTTP by routes. onStop is the argument of httpd.Server.Serve. The channel is closed when the
+// poller ends; if that is before Stop, Err says why.
 func (e *Entry) Start(routes http.Handler, onStop func()) <-chan struct{} {
 	go func() {
 		e.err = e.Loop.Run()

@@ -16,7 +16,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// Path is that of the files of OpenAI's and Anthropic's APIs; a request with the header anthropic-version gets the
+// Path is the path of files in OpenAI's and Anthropic's APIs; a request with the header anthropic-version gets the
 // latter's form.
 const Path = "/v1/files"
 
@@ -42,7 +42,7 @@ func (a *API) Routes() []api.Route {
 // Anthropic reports whether a client speaks Anthropic's API.
 func Anthropic(r *http.Request) bool { return r.Header.Get("Anthropic-Version") != "" }
 
-// objectOf returns a file as the client's API has it.
+// objectOf returns a file as in the client's API.
 func objectOf(r *http.Request, f *File) any {
 	if Anthropic(r) {
 		return map[string]any{"id": f.ID, "type": "file", "filename": f.Name, "mime_type": f.MIME,

@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// Limits are those of the pages of a list: entries without "limit", and at most.
+// Limits of a page of a list, in entries: without "limit", and at most.
 type Limits struct{ Listed, Most int }
 
 // Page returns the part of a list that a query asks for with limit, after, after_id and before_id, and whether there is
 // more in its direction. The list is in the falling order of ids, or the rising one with "order" asc. An id need not be
-// there any more: a client may delete what it has read, and go on.
+// there any more: a client may delete what it has read, and continue.
 func Page[T any](r *http.Request, list []T, id func(*T) string, l Limits) (page []T, more bool, err error) {
 	q, asc := r.URL.Query(), false
 	switch order := q.Get("order"); order {

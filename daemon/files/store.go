@@ -65,7 +65,7 @@ var ErrNone = errors.New("there is no such file")
 
 var idForm = regexp.MustCompile(`^file-[0-9a-f]{24}$`)
 
-// NewID returns an id that compares above all earlier ones, so that a list can go on after an entry that has been
+// NewID returns an id that compares above all earlier ones, so that a list can continue after an entry that has been
 // deleted: 7 bytes of the time in µs and 5 random ones, as 24 digits.
 func NewID(now time.Time) string {
 	var id [12]byte

@@ -112,7 +112,7 @@ func (h adapterHost) UnloadAdapter(ctx context.Context, model, name string) ([]r
 }
 
 // changeAdapter has the process of a model carry out a change, and keeps it for the next processes. A model that is not
-// loaded only forgets an adapter. file is that of an adapter of size bytes.
+// loaded only forgets an adapter. file is an adapter's file of size bytes.
 func (f *Front) changeAdapter(ctx context.Context, model string, c *link.AdapterChange, file *os.File,
 	size int64) (list []reports.InfoAdapter, e *wire.Error) {
 	done := make(chan link.AdapterChanged, 1)
@@ -204,7 +204,7 @@ func (f *Front) forgetAdapter(m *served, i int) {
 	}
 }
 
-// adapterName reports whether a lower-cased name is that of an adapter, or MODEL:NAME, and no name of the model.
+// adapterName reports whether a lower-cased name names an adapter, or MODEL:NAME, and not the model.
 func (m *served) adapterName(fold, adapter string) bool {
 	adapter = strings.ToLower(adapter)
 	if fold != adapter && !strings.HasSuffix(fold, ":"+adapter) {

@@ -66,7 +66,7 @@ func (f *Front) rescan() {
 }
 
 // Download begins the download of a model, or joins the one that runs. asked is the name as the client has written it.
-// keep: it goes on when the client has left.
+// keep: it continues when the client has left.
 func (f *Front) Download(name, asked string, keep bool) (*download.Ticket, *wire.Error) {
 	t, err := f.downloads.Start(name, asked, keep)
 	if err != nil {
@@ -116,7 +116,7 @@ func (f *Front) serveDownload(w http.ResponseWriter, r *http.Request) {
 		"status": reports.ServedStatus{Value: string(download.Downloading)}})
 }
 
-// has reports whether a name is that of a model that can be served.
+// has reports whether a name names a model that can be served.
 func (f *Front) has(name string) (yes bool) {
 	f.rescan()
 	f.call(func() {

@@ -20,7 +20,7 @@
 //	progress.go  what requests hear before their model's process runs
 //	ended.go     the end of a process: what its clients are told, and whether the model comes back
 //	lease.go     the table of device leases; taking one back from a process that has ended
-//	turns.go     requests whose tools are those of MCP servers
+//	turns.go     requests with tools of MCP servers
 //	changes.go   models that a request loads or unloads; watch.go tells of it
 //	adapter_changes.go  adapters that a request loads or unloads
 //	downloads.go models that a request downloads; remove.go: or deletes
@@ -74,7 +74,7 @@ type Options struct {
 	Args    []string
 	// BridgeArgs are the arguments with which Program is a bridge to an MCP server; default: toolbox.BridgeArg.
 	BridgeArgs []string
-	// Stderr is that of engine processes; default: the front's.
+	// Stderr is the standard error of engine processes; default: the front's.
 	Stderr *os.File
 	// Demand is the memory that a configuration takes.
 	Demand func(*config.Config) (config.Demand, error)

@@ -135,7 +135,7 @@ func (s *store) keep(owner uint32, name string, r io.Reader) (string, error) {
 	return f.ID, err
 }
 
-// Resume goes on with batches that an earlier process has left.
+// Resume continues with batches that an earlier process has left.
 func (k *Keeper) Resume() {
 	dir, err := k.folder()
 	if err != nil {
@@ -146,7 +146,7 @@ func (k *Keeper) Resume() {
 	}
 }
 
-// Close stops the batches; the next process goes on with them.
+// Close stops the batches; the next process continues with them.
 func (k *Keeper) Close() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -78,9 +78,9 @@ func Policy(c *config.Config) sandbox.Policy {
 // process may not.
 func ModelFiles(path string) []string {
 	files := []string{path}
-	prefix, no, count, split := gguf.Part(path)
+	prefix, no, count, split := gguf.Shard(path)
 	for n := 2; split && no == 1 && n <= count; n++ {
-		part := gguf.PartName(prefix, n, count)
+		part := gguf.ShardName(prefix, n, count)
 		if _, err := os.Stat(part); err != nil {
 			break // opening the file reports the error
 		}

@@ -10,13 +10,13 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// readShare is the share of a load's progress that reading the files has; the engine's is the rest. What the engine
-// maps is in memory then.
+// readShare is the part of a load's progress bar for reading the files; the rest is the engine's, which then maps what
+// is in memory.
 const readShare = 0.9
 
 // ReadWeights reads the files of the model at path, in huge pages where the machine has them, before the engine maps
-// them: each step reads them all. It returns what receives the engine's progress. Where weights are not computed on
-// from where they are mapped, because they go to a device or are copied, it does nothing.
+// them: each step reads them all. It returns the function that receives the engine's progress. It does nothing where
+// the weights are copied or go to a device.
 func ReadWeights(c *config.Config, path string, progress runtime.Progress, log *slog.Logger) runtime.Progress {
 	if c.NoMMap || c.OnDevice() {
 		return progress

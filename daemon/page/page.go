@@ -24,7 +24,7 @@ var assets embed.FS
 // Prefix begins the paths of the page's files, all but the page itself, which is "/", and those of Roots.
 const Prefix = "/page/"
 
-// Roots are the paths of files outside of Prefix. A service worker and a manifest are for the folder in which they lie.
+// Roots are the paths of files outside of Prefix. A service worker and a manifest apply to the folder that they are in.
 // llama-server's page, where it still runs in a browser, looks for a newer one of itself at VersionPath and finds this
 // one.
 var Roots = []string{"/sw.js", "/manifest.webmanifest", VersionPath}
@@ -51,7 +51,7 @@ type file struct {
 	tag  string // ETag
 }
 
-// files are those of the folder assets, by name.
+// files are the files of the folder assets, by name.
 var files = load()
 
 // kinds are the types of the files.

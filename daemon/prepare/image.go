@@ -14,7 +14,7 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// Images and sounds of a conversation. Each stands in its message as wire.ImageMark. For the template it becomes a
+// Images and sounds of a conversation. Each is in its message as wire.ImageMark. For the template it becomes a
 // placeholder, which carries its number; when the rendered text is tokenized, the tokens of its view take the
 // placeholder's place, as libmtmd puts them where llama-server has its media marker.
 

@@ -68,7 +68,7 @@ func (m *markers) hideThoughts(text string) string { return m.thoughts.Replace(t
 
 // hideQuoted is hide for an answer that quotes thinking tags. Templates take the text before a closing tag for a
 // thought, which they leave out. A thought that a client has left in the answer stays: the answer begins with a tag, or
-// a tag stands at the beginning or at the end of a line.
+// a tag is at the beginning or at the end of a line.
 func (m *markers) hideQuoted(text string) string {
 	quoted, first := false, len(text)-len(strings.TrimLeftFunc(text, unicode.IsSpace))
 	for _, tag := range m.thinking {

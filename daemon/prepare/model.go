@@ -123,7 +123,7 @@ func New(cfg *config.Config, eng runtime.Engine, added []string, failed func(err
 var endMarker = regexp.MustCompile(`^\s*(<[^<>\s]{2,40}>)`)
 
 // endOfTurn returns what the template writes behind an answer, if that is a marker for which the vocabulary has no
-// token: the model can only spell it, and goes on. A model that was tuned with another's template does so.
+// token: the model can only spell it, and continues. A model that was tuned with another's template does so.
 func (m *Model) endOfTurn() string {
 	if m.template == nil || m.noChat != nil {
 		return ""

@@ -318,7 +318,7 @@ func (m *Model) History(s *Prepared, answer wire.Message) []runtime.Token {
 }
 
 // Render returns the prompt of owner's request as text, with the placeholders of markers restored, and as tokens.
-// views are those of its images.
+// views are its images' views.
 func (m *Model) Render(owner uint32, w *wire.Request, views []*runtime.View) (text string, tokens []runtime.Token,
 	bad *wire.Error) {
 	p, bad := m.readPrompt(owner, w, views)

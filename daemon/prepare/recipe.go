@@ -8,11 +8,11 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// Of a model that was made of another one by a request (store.Recipe), an engine process has the weights of the other
-// one, and the recipe: defaults of the fields of requests, a system message, a template (config.TemplateFor).
+// A request can make a model of another one (store.Recipe). Its engine process has the other model's weights and the
+// recipe: defaults of a request's fields, a system message, a template (config.TemplateFor).
 
-// Defaults returns the defaults of requests: those of --defaults, and of the recipe before them; nil: those of every
-// model.
+// Defaults returns the defaults of a request's fields: the recipe's, then those of --defaults; nil:
+// wire.DefaultRequest.
 func Defaults(cfg *config.Config) (*wire.Request, error) {
 	name, fields := "--defaults", cfg.Defaults
 	if cfg.Recipe != nil && len(cfg.Recipe.Fields) > 0 {
@@ -32,7 +32,7 @@ func Defaults(cfg *config.Config) (*wire.Request, error) {
 	return &def, nil
 }
 
-// WithSystem gives a chat without a system message that of the model's recipe.
+// WithSystem adds the recipe's system message to a chat that has none.
 func WithSystem(cfg *config.Config, w *wire.Request) {
 	if cfg.Recipe == nil || cfg.Recipe.System == "" || len(w.Messages) == 0 {
 		return

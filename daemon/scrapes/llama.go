@@ -9,7 +9,7 @@ import (
 // llamaPrefix begins the names of llama-server's metrics.
 const llamaPrefix = "llamacpp:"
 
-// llamaRates are those of llama-server's metrics that are rates between two scrapes, with the names of their parts.
+// llamaRates are llama-server's metrics that are rates between two scrapes, with the names of their parts.
 var llamaRates = map[string][2]string{
 	llamaPrefix + "prompt_tokens_seconds": {llamaPrefix + "prompt_tokens_total",
 		llamaPrefix + "prompt_seconds_total"},

@@ -18,7 +18,7 @@ const ModelLabel = "model"
 type Families map[string]*dto.MetricFamily
 
 // Add merges the answer of a process; name is its model, "" for the process that has none. A metric that is there with
-// another type is left out. The error is that of a text that Prometheus would not read.
+// another type is left out. An error means that Prometheus would not read a text.
 func (families Families) Add(text io.Reader, name string) error {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	found, err := parser.TextToMetricFamilies(text)

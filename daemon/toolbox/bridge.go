@@ -246,7 +246,7 @@ func (br *bridge) send(line []byte) error {
 var errTooSlow = errors.New("no answer in time")
 
 // ask asks a question that enter has counted. A server that does not answer in time is ended: what it does meanwhile
-// is not known. A question that its client gives up is cancelled, and the questions of others go on.
+// is not known. A question that its client gives up is cancelled, and the questions of others continue.
 func (br *bridge) ask(ctx context.Context, q setup.Question) (*setup.Answer, error) {
 	defer br.leave()
 	to := make(chan *setup.Answer, 1)

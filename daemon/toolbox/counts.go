@@ -8,8 +8,8 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/toolbox/setup"
 )
 
-// Results are those of questions to a server, by which they are counted: ok; failed, the tool itself says so; error,
-// the server or its process; timeout; and canceled, the client has left.
+// Results are the results of questions to a server, by which they are counted: ok; failed, the tool itself says so;
+// error, the server or its process; timeout; and canceled, the client has left.
 var Results = [...]string{"ok", "failed", "error", "timeout", "canceled"}
 
 const (

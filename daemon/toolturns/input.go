@@ -282,7 +282,7 @@ func (a *answer) readInput() *api.Error {
 	requests := map[string]*call{}
 	if a.previous != nil {
 		for _, c := range a.previous.pending {
-			own := *c // another request may go on from the same response
+			own := *c // another request may continue from the same response
 			requests[c.approval] = &own
 		}
 		a.input = append(a.input, a.previous.outputs...)

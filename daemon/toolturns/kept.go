@@ -12,7 +12,7 @@ const (
 	maxKeptBytes = 16 << 20
 )
 
-// kept is the state of a response for the request that goes on from it. A restart loses it.
+// kept is the state of a response for the request that continues from it. A restart loses it.
 type kept struct {
 	owner   uint32
 	id      string // of the response, for the client

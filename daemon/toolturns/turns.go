@@ -1,4 +1,4 @@
-// Package toolturns answers requests to /v1/responses whose tools are those of MCP servers. An answer becomes turns: a
+// Package toolturns answers requests to /v1/responses with tools of MCP servers. An answer becomes turns: a
 // model's process answers with calls, the calls are carried out by package toolbox, and their results are the input of
 // the next turn. The model's process knows the tools as functions and nothing of MCP.
 //
@@ -130,7 +130,7 @@ type answer struct {
 	opened   bool // the first events are written
 	queued   []queuedEvent
 	id       string
-	object   map[string]json.RawMessage // the response as the model's process has it
+	object   map[string]json.RawMessage // the response as in the model's process
 	usage    usage
 	calls    int
 	outBytes int

@@ -270,7 +270,7 @@ func (p *parser) class() (regex.Expr, bool, error) {
 	p.pos++
 	switch set := p.b.Regex(); {
 	case len(ranges) == 0:
-		return set.Empty(), true, nil // no element, as llama.cpp has it, whether negated or not
+		return set.Empty(), true, nil // no element, as in llama.cpp, whether negated or not
 	case negated:
 		return set.NotRunes(ranges...), false, nil
 	default:

@@ -1,4 +1,4 @@
-// Package lark reads the Lark notation of grammars as llguidance has it, which guidance and vLLM's structured_outputs
+// Package lark reads the Lark notation of grammars as in llguidance, which guidance and vLLM's structured_outputs
 // send: the part that maps onto package grammar. The rest is refused by name.
 //
 // Read are rules `name: …` and terminals `NAME: …`, with ?, ! and _ before a name, a priority behind it, and aliases
@@ -101,7 +101,7 @@ type parser struct {
 	rules    map[string]grammar.Node
 	used     []string // in order, for errors
 	defined  map[string]bool
-	ignore   grammar.Node // what may stand behind each terminal of a rule
+	ignore   grammar.Node // what may be behind each terminal of a rule
 	ignored  []grammar.Node
 }
 
@@ -154,7 +154,7 @@ func (p *parser) name() (string, error) {
 	return p.text[from:p.pos], nil
 }
 
-// isTerminal reports whether a name is that of a terminal.
+// isTerminal reports whether a name names a terminal.
 func isTerminal(name string) bool {
 	name = strings.TrimLeft(name, "_")
 	return name != "" && name[0] >= 'A' && name[0] <= 'Z'
@@ -207,7 +207,7 @@ func (p *parser) statement() error {
 	return nil
 }
 
-// attributes reads what stands in brackets behind a rule's name.
+// attributes reads what is in brackets behind a rule's name.
 func (p *parser) attributes() error {
 	if p.peek() != '[' {
 		return nil

@@ -81,9 +81,9 @@ var folderName = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z.+~_-]{0,150}$`)
 // again is the end of the folder's name of a version that replaces the same one while that is in use.
 const again = ".again"
 
-// Install makes an unpacked archive (tree, which it moves) the one in use. name is that of the version's folder. What
-// is in the way and is not ours is an error, before anything has changed. An error later leaves the old version in use,
-// or the new one where only links and service files are missing.
+// Install makes an unpacked archive (tree, which it moves) the one in use. name is the name of the version's folder.
+// What is in the way and is not ours is an error, before anything has changed. An error later leaves the old version in
+// use, or the new one where only links and service files are missing.
 func (p *Place) Install(ctx context.Context, tree, name string, r Receipt) error {
 	if !folderName.MatchString(name) || strings.HasSuffix(name, again) {
 		return fmt.Errorf("%q cannot be the name of a version's folder; letters, digits and . + ~ _ - are allowed",

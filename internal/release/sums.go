@@ -76,8 +76,9 @@ func Systems(goos, goarch string, avx2 bool) []string {
 	return []string{plain}
 }
 
-// Older reports whether version a is older than b. Versions are those of git describe: v1.2.3-4-gCOMMIT is four commits
-// behind v1.2.3; v1.2.3-rc.1 precedes it. known is false where one of them has another form: they cannot be compared.
+// Older reports whether version a is older than b. Versions are written by git describe: v1.2.3-4-gCOMMIT is four
+// commits behind v1.2.3; v1.2.3-rc.1 precedes it. known is false where one of them has another form: they cannot be
+// compared.
 func Older(a, b string) (older, known bool) {
 	x, ok := parseVersion(a)
 	y, ok2 := parseVersion(b)

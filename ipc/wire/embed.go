@@ -23,7 +23,7 @@ const (
 	MaxDimensions = 1 << 20
 )
 
-// How an embedding is normalised, as llama-server's embd_normalize has it. Larger numbers are the p of a p-norm.
+// How an embedding is normalised, as in llama-server's embd_normalize. Larger numbers are the p of a p-norm.
 const (
 	NormalizeNone = -1
 	NormalizeMax  = 0 // to the range of int16: the largest magnitude becomes 32760

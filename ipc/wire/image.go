@@ -37,7 +37,7 @@ func (im *Image) Noun() string {
 // MaxImages is the most images and sounds of a message.
 const MaxImages = 64
 
-// ImageMark stands in a message's Content where the next of its Images is. It is random (SeedImages): no client can
+// ImageMark is in a message's Content where the next of its Images is. It is random (SeedImages): no client can
 // write it.
 var ImageMark = "\uf8fcimage\uf8fe"
 

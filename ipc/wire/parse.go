@@ -352,7 +352,7 @@ func (d *decoder) finishTurn() error {
 	return nil
 }
 
-// readContinue reads continue_final_message: as vLLM has it, and with the names that llama-server takes besides.
+// readContinue reads continue_final_message: as in vLLM, and with the names that llama-server takes besides.
 func readContinue(d *decoder, name string, v *fastjson.Value) error {
 	if v.Type() == fastjson.TypeString {
 		switch string(v.GetStringBytes()) {

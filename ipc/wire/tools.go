@@ -286,7 +286,7 @@ func (d *decoder) finishTools() error {
 	return nil
 }
 
-// reference is a part of a message that refers to a tool. While the tools are not known, ToolReference stands in its
+// reference is a part of a message that refers to a tool. While the tools are not known, ToolReference is in its
 // place.
 type reference struct {
 	message *Message

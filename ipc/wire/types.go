@@ -16,7 +16,7 @@ type Message struct {
 	ReasoningContent string     // past thinking, where a client sends it back (also read from "reasoning")
 	Name             string     // of the speaker, or of the tool whose result this is; "" = not said
 	ToolCalls        []ToolCall // an assistant's calls; Content may be empty beside them
-	Images           []Image    // where ImageMark stands in Content, in order
+	Images           []Image    // where ImageMark is in Content, in order
 	ToolCallID       string     // with Role "tool": the id of the call that this is the result of; "" = not said
 }
 
@@ -80,7 +80,7 @@ type Request struct {
 	PromptTokens []int32 // the prompt as token ids; nil = not given so
 	// the markers in Prompt ("<|im_start|>") are single tokens; otherwise they are text like any other
 	ParseSpecial bool
-	Suffix       string    // of Prompt: the answer stands between the two; "" = the answer continues Prompt
+	Suffix       string    // the answer is between Prompt and Suffix; "" = the answer continues Prompt
 	Messages     []Message // rendered with the model's chat template
 	MaxTokens    int       // 0 = the server's default
 	// 0: none; N: log-probability of each prompt token, and of the N most probable in its place

@@ -68,7 +68,7 @@ func (c *Cache) DeleteNamespaces(ctx context.Context, want func(Namespace) bool)
 	return parts, err
 }
 
-// deleteParts removes parts, each after those that continue it, which stand behind it in the list. The lock is held;
+// deleteParts removes parts, each after those that continue it, which are behind it in the list. The lock is held;
 // deleteParts unlocks it and waits for the files.
 func (c *Cache) deleteParts(ctx context.Context, all []*index.Node) (parts int, err error) {
 	var bufs []*Buffer

@@ -24,7 +24,7 @@ func inspect(path string, brief bool) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	files, err := h.readParts(path)
+	files, err := h.readShards(path)
 	if err != nil {
 		return Info{}, err
 	}
@@ -93,9 +93,9 @@ const maxFiles = 1024
 // others.
 var splitName = regexp.MustCompile(`^(.+)-(\d{5})-of-(\d{5})\.gguf$`)
 
-// Part splits the name of one file of a split model: the name's beginning, which file it is (1 = the first) and of how
+// Shard splits the name of one file of a split model: the name's beginning, which file it is (1 = the first) and of how
 // many. ok is false for a model of one file.
-func Part(name string) (prefix string, no, count int, ok bool) {
+func Shard(name string) (prefix string, no, count int, ok bool) {
 	m := splitName.FindStringSubmatch(name)
 	if m == nil {
 		return "", 0, 0, false
@@ -105,14 +105,14 @@ func Part(name string) (prefix string, no, count int, ok bool) {
 	return m[1], no, count, no >= 1 && no <= count
 }
 
-// PartName returns the name that Part splits.
-func PartName(prefix string, no, count int) string {
+// ShardName returns the name that Shard splits.
+func ShardName(prefix string, no, count int) string {
 	return fmt.Sprintf("%s-%05d-of-%05d.gguf", prefix, no, count)
 }
 
-// readParts reads the headers of the further files of a split model into h, the first one's, and returns the paths of
+// readShards reads the headers of the further files of a split model into h, the first one's, and returns the paths of
 // all. llama.cpp opens the further files by itself, and trusts them as it trusts the first.
-func (h *header) readParts(path string) (files []string, err error) {
+func (h *header) readShards(path string) (files []string, err error) {
 	fail := func(format string, a ...any) ([]string, error) {
 		return nil, fmt.Errorf("%s: %w: %s", path, ErrInvalid, fmt.Sprintf(format, a...))
 	}
@@ -120,7 +120,7 @@ func (h *header) readParts(path string) (files []string, err error) {
 	if count <= 1 {
 		return []string{path}, nil
 	}
-	prefix, no, of, ok := Part(path)
+	prefix, no, of, ok := Shard(path)
 	switch {
 	case count > maxFiles:
 		return fail("split.count is %d, the limit is %d files", count, maxFiles)
@@ -129,24 +129,24 @@ func (h *header) readParts(path string) (files []string, err error) {
 	case h.int("split.no") != int64(no)-1:
 		return fail("split.no is %d, but its name says that it is file %d of %d", h.int("split.no"), no, count)
 	case no != 1:
-		return fail("it is file %d of %d: name the first, %s", no, count, PartName(prefix, 1, of))
+		return fail("it is file %d of %d: name the first, %s", no, count, ShardName(prefix, 1, of))
 	}
 	files = append(files, path)
 	for no := 2; no <= of; no++ {
-		part := PartName(prefix, no, of)
-		p, err := openHeader(part, true)
+		shard := ShardName(prefix, no, of)
+		p, err := openHeader(shard, true)
 		switch {
 		case os.IsNotExist(err):
-			return fail("file %d of %d is missing: %s", no, of, part)
+			return fail("file %d of %d is missing: %s", no, of, shard)
 		case err != nil:
 			return nil, err
 		case p.int("split.no") != int64(no)-1 || p.int("split.count") != count:
-			return nil, fmt.Errorf("%s: %w: split.no is %d and split.count is %d, want %d and %d", part, ErrInvalid,
+			return nil, fmt.Errorf("%s: %w: split.no is %d and split.count is %d, want %d and %d", shard, ErrInvalid,
 				p.int("split.no"), p.int("split.count"), no-1, count)
 		case len(h.tensors)+len(p.tensors) > maxTensors:
 			return fail("tensor count of its files is above the limit of %d", maxTensors)
 		}
-		files = append(files, part)
+		files = append(files, shard)
 		h.tensors = append(h.tensors, p.tensors...)
 		h.size += p.size
 	}

@@ -62,7 +62,7 @@ func TestSplitModel(t *testing.T) {
 	link(files[1], filepath.Join(dir, "x-00001-of-00004.gguf"))
 	said(filepath.Join(dir, "x-00001-of-00004.gguf"), "split.no is 1, but its name says that it is file 1 of 4")
 	for i, f := range files {
-		link(f, PartName(filepath.Join(dir, "y"), i+1, 4))
+		link(f, ShardName(filepath.Join(dir, "y"), i+1, 4))
 	}
 	link(files[2], filepath.Join(dir, "y-00002-of-00004.gguf"))
 	said(filepath.Join(dir, "y-00001-of-00004.gguf"), "split.no is 2 and split.count is 4, want 1 and 4")
@@ -105,12 +105,12 @@ func TestPart(t *testing.T) {
 			3}, "-00001-of-00003.gguf": {"", 0, 0},
 		"a-1-of-3.gguf": {"", 0, 0}, "a-00001-of-00003.GGUF": {"", 0, 0},
 	} {
-		prefix, no, count, ok := Part(name)
+		prefix, no, count, ok := Shard(name)
 		if got := [3]any{prefix, no, count}; got != want || ok != (no >= 1 && no <= count && count > 0) {
 			t.Errorf("%s: %v %v, want %v", name, got, ok, want)
 		}
-		if ok && PartName(prefix, no, count) != name {
-			t.Errorf("%s is put together as %s", name, PartName(prefix, no, count))
+		if ok && ShardName(prefix, no, count) != name {
+			t.Errorf("%s is put together as %s", name, ShardName(prefix, no, count))
 		}
 	}
 }

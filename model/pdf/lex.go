@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// kind is that of a token.
+// kind is a token's kind.
 type kind byte
 
 const (

@@ -36,7 +36,7 @@ func newState() state {
 	return state{user: one, text: one, line: one, scale: 1}
 }
 
-// writer puts the text of a page together. Its units are those of the page.
+// writer puts the text of a page together. Its units are the page's.
 type writer struct {
 	doc *document
 	out strings.Builder

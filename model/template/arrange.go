@@ -84,7 +84,7 @@ func arrange(msgs []Message, opening bool, how *manner, beside bool, c *changeCo
 
 func isSystem(m *Message) bool { return m.Role == "system" || m.Role == "developer" }
 
-// first adds a system or developer message that stands before the first turn.
+// first adds a system or developer message that is before the first turn.
 func (a *arranger) first(m Message) {
 	r, n := a.roles, len(a.out)
 	if m.Role == "developer" && (!r.developer || n > 0 && !r.beside) {
@@ -114,7 +114,7 @@ func (a *arranger) first(m Message) {
 // wait keeps a system text for the next user's message.
 func (a *arranger) wait(text string) { a.pending = a.waiting.add(a.pending, between, text) }
 
-// system adds a system message that stands behind the first turn. next is the kind of the turn behind it.
+// system adds a system message that is behind the first turn. next is the kind of the turn behind it.
 func (a *arranger) system(m Message, next kind) {
 	if m.Role == "developer" {
 		m.Role = "system"

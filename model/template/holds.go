@@ -12,7 +12,7 @@ import (
 
 // holds reports whether a rendering has the texts of msgs, in their order, and the tools. A template may trim a text,
 // quote it or take markers out of it: a run of letters, digits and spaces stands for each. The first system message
-// may stand anywhere: some templates put it into the last turn; so may text beside calls, which some put behind the
+// may be anywhere: some templates put it into the last turn; so may text beside calls, which some put behind the
 // results. Templates drop a thought within an answer.
 func (t *Template) holds(out string, msgs []Message, in *Input) bool {
 	if len(in.Tools) > 0 && t.tools.Offered && !strings.Contains(out, in.Tools[0].Name) {

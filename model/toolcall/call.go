@@ -88,10 +88,10 @@ search:
 	return true
 }
 
-// codeFences stand around arguments in some syntaxes, and around JSON where models add them.
+// codeFences are around arguments in some syntaxes, and around JSON where models add them.
 var codeFences = [][]byte{[]byte("```json"), []byte("```")}
 
-// object reads what stands before the arguments of an Object.
+// object reads what is before the arguments of an Object.
 func (p *Parser) object() bool {
 	if !p.skipSpace() {
 		return false

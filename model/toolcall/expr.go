@@ -8,7 +8,7 @@ import (
 )
 
 // Expr describes a text that a grammar is to make a model write: the calls of an answer. Exactly one of its fields is
-// set. The literals are as a Parser reads them: a marker that is a token stands between fences (package tags), so that
+// set. The literals are as a Parser reads them: a marker that is a token is between fences (package tags), so that
 // a grammar over the bytes of Spec.Piece takes the token and nothing else.
 type Expr struct {
 	Literal string  // this text

@@ -324,7 +324,7 @@ func (p *Parser) event(e Event, from int) {
 
 // text reports text of the answer.
 func (p *Parser) text(text []byte) {
-	if !p.shown && p.calls > 0 { // nothing stands before the calls
+	if !p.shown && p.calls > 0 { // nothing is before the calls
 		text = bytes.TrimLeft(text, " \t\r\n")
 	}
 	if len(text) == 0 {

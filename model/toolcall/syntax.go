@@ -11,7 +11,7 @@ type Syntax struct {
 	Before      []string // begins a call
 	Middle      []string // between name and arguments; of an Envelope: calls may also be written as Keywords
 	After       []string // ends a call
-	Bare        bool     // a call may also stand at the beginning of the answer without Open
+	Bare        bool     // a call may also be at the beginning of the answer without Open
 	Weak        []string // likewise Open, but ordinary text unless what follows names a tool
 
 	Notation Notation
@@ -27,7 +27,7 @@ type Syntax struct {
 	// Heads are the headers of a message that is a call of NAME, or holds one. A model writes them instead of Before
 	// and Middle where a router reads headers and hands them on in this syntax (NameTag).
 	Heads []string
-	// Channels are the channels of such a header, Typed what may stand before the name of the arguments' type in it.
+	// Channels are the channels of such a header, Typed what may be before the name of the arguments' type in it.
 	Channels []string
 	Typed    string
 	// Content begins text of the answer and is not shown.

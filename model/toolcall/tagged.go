@@ -17,7 +17,7 @@ func (p *Parser) tagged() bool {
 	return p.paramKey()
 }
 
-// param reads what stands before a parameter, or ends the call.
+// param reads what is before a parameter, or ends the call.
 func (p *Parser) param() bool {
 	if !p.skipSpace() {
 		return false
@@ -273,7 +273,7 @@ func padded(text, pad []byte, final bool) (int, stream.Found) {
 	return 0, stream.No
 }
 
-// valueEnds reports whether a value ends at text: with its closing text, after which the call must go on or end,
+// valueEnds reports whether a value ends at text: with its closing text, after which the call must continue or end,
 // because a value may hold the same text.
 func (p *Parser) valueEnds(text []byte) (n int, f stream.Found) {
 	if p.spec.syntax.Params.Nested {

@@ -137,7 +137,7 @@ func (t *Thought) Finish(cut bool) (thought []byte, events []Event) {
 	case said && (cut || unfinished):
 		t.drop()
 		t.give(t.marked)
-	case said: // it stands first, because a turn may end with its first call
+	case said: // it is first, because a turn may end with its first call
 		events = append(events, Event{Kind: Text, Index: -1, Text: slices.Clone(t.behind)})
 	}
 	for i, c := range t.calls {

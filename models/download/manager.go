@@ -23,7 +23,7 @@ const (
 // Status is the stage of a download.
 type Status string
 
-// The stages. Waiting and Downloading are those of a download that has not ended.
+// The stages of a download. It has not ended in Waiting and Downloading.
 const (
 	Waiting     Status = "waiting"
 	Downloading Status = "downloading"
@@ -109,7 +109,7 @@ type download struct {
 	// Under Manager.mu.
 	State
 	holders  int  // tickets that are not released
-	keep     bool // it goes on without holders
+	keep     bool // it continues without holders
 	canceled bool
 	changed  chan struct{} // closed at the next change
 	meter    meter
@@ -154,7 +154,7 @@ func RouterName(name string) string {
 }
 
 // Start begins the download of a model, or joins the one that runs. asked is the name as the client has written it.
-// keep: the download goes on when every ticket is released. The caller releases the ticket. Errors are *Failure.
+// keep: the download continues when every ticket is released. The caller releases the ticket. Errors are *Failure.
 func (m *Manager) Start(name, asked string, keep bool) (*Ticket, error) {
 	key, err := Key(name)
 	if err != nil {

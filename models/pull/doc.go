@@ -4,14 +4,14 @@
 //
 // # What a pull leaves behind
 //
-// While FILE.gguf is downloaded, three files stand beside its place:
+// While FILE.gguf is downloaded, three files are beside its place:
 //
 //	FILE.gguf.part   the bytes, at their offsets; its size is the file's from the start
 //	FILE.gguf.state  which bytes are there and durable, and the state of the hash (state.go)
 //	FILE.gguf.lock   held with flock by the process that downloads; others wait and show its progress (lock.go)
 //
 // A pull that ends before its file is whole, by an error, Ctrl-C or SIGKILL, leaves them; the next pull of the file
-// goes on from there. State is written every 250 ms, after the bytes it names are on the disk, and receiving pauses
+// continues from there. State is written every 250 ms, after the bytes it names are on the disk, and receiving pauses
 // when the disk takes longer than 250 ms for that: less than a second of bytes is lost, also to a power failure.
 //
 // Beside each finished file stands FILE.gguf.json, a [Record] of its origin.

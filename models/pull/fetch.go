@@ -197,7 +197,7 @@ func (t *transfer) write(ctx context.Context, d *watchdog, b []byte, at int64) e
 	return nil
 }
 
-// watchdog ends a request that brings less than stallBytes in stallTimeout. A slow one that brings more goes on.
+// watchdog ends a request that brings less than stallBytes in stallTimeout. A slow one that brings more continues.
 type watchdog struct {
 	bytes  atomic.Int64
 	paused atomic.Bool

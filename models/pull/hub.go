@@ -221,7 +221,7 @@ func (h *hub) pick(ctx context.Context, list []variant, files []remote) (v varia
 	case len(files) == 0:
 		return fail(fmt.Sprintf("%s has no GGUF file", h.ref.Repo), "pull a conversion of it"+h.similar(ctx))
 	case len(list) == 0:
-		return fail(fmt.Sprintf("%s has only parts of split models", h.ref.Repo),
+		return fail(fmt.Sprintf("%s has only some shards of split models", h.ref.Repo),
 			"pull from another repository: this one is not complete")
 	case h.ref.File != "":
 		for _, v := range list {

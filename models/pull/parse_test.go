@@ -109,7 +109,7 @@ func TestChoose(t *testing.T) {
 		file("m-IQ2_M", 3*gib), file("m-Q2_K", 33*gib/10),
 		file("m-Q3_K_M", 4*gib), file("m-Q4_0", 47*gib/10), file("m-Q4_K_M", 5*gib), file("m-Q6_K",
 			7*gib), file("m-Q8_0", 9*gib), file("mmproj-F16", gib)})
-	if len(list) != 8 || list[0].parts != 2 || list[0].size() != 16*gib {
+	if len(list) != 8 || list[0].shards != 2 || list[0].size() != 16*gib {
 		t.Fatalf("%+v", list)
 	}
 	for memory, want := range map[uint64]string{0: "Q4_K_M", 64 * gib: "Q4_K_M", 6 * gib: "Q4_K_M",
@@ -386,7 +386,7 @@ func FuzzListing(f *testing.F) {
 		slices.SortFunc(files, func(a, b remote) int { return strings.Compare(a.path, b.path) })
 		list := variants(files)
 		for _, v := range list {
-			if len(v.files) != v.parts || v.parts < 1 {
+			if len(v.files) != v.shards || v.shards < 1 {
 				t.Fatalf("%+v", v)
 			}
 		}

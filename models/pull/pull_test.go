@@ -27,7 +27,7 @@ import (
 // TestHub pulls from the hub: the quantisation that fits, split files, a file by name, a page's address.
 func TestHub(t *testing.T) {
 	q4, q8, root := pulltest.GGUF(100_000, 4), pulltest.GGUF(200_000, 8), pulltest.GGUF(50_000, 9)
-	parts := pulltest.Parts(3, 70_000, 5)
+	parts := pulltest.Shards(3, 70_000, 5)
 	server := &pulltest.Server{Download: cdnAddress, Token: "hf_secret", Repos: map[string]*pulltest.Repo{
 		"owner/name": {Pages: 3, Files: map[string][]byte{
 			"name-Q4_K_M.gguf": q4, "name-Q8_0.gguf": q8, "mmproj-name-f16.gguf": root, "name.imatrix.gguf": root,
@@ -132,7 +132,7 @@ func TestHub(t *testing.T) {
 // TestRegistry pulls from a registry: with its token server, its texts, and split models.
 func TestRegistry(t *testing.T) {
 	model := pulltest.GGUF(100_000, 4)
-	parts := pulltest.Parts(2, 50_000, 3)
+	parts := pulltest.Shards(2, 50_000, 3)
 	layer := func(kind string, b []byte) pulltest.Layer { return pulltest.Layer{MediaType: kind, Data: b} }
 	server := &pulltest.Server{Download: cdnAddress, Images: map[string]*pulltest.Image{
 		"library/seer:4b": {Layers: []pulltest.Layer{layer(pulltest.ImageLayer, parts[0]),
@@ -241,7 +241,7 @@ func TestRefusals(t *testing.T) {
 		{name: "hf.co/owner/gated", token: "hf_other", kind: ErrAccess, want: []string{"account of your token",
 			"https://huggingface.co/owner/gated"}},
 		{name: "hf.co/owner/weights", kind: ErrNotFound, want: []string{"no GGUF file", "similar: hf.co/o"}},
-		{name: "hf.co/owner/half", kind: ErrNotFound, want: []string{"only parts"}},
+		{name: "hf.co/owner/half", kind: ErrNotFound, want: []string{"only some shards"}},
 		{name: "hf.co/owner/broken", kind: ErrCorrupt, want: []string{"as its owner published it",
 			"nothing of it is kept"}},
 		{name: "hf.co/owner/html", kind: ErrCorrupt, want: []string{"no GGUF file", "<!doctype"}},

@@ -45,10 +45,10 @@ func (r *remote) dest() string {
 
 // variant is one choice of a repository: the files of one quantisation.
 type variant struct {
-	quant string // "" = unknown
-	name  string // the path without the part's number and .gguf
-	parts int    // the number of files it is split over
-	files []remote
+	quant  string // "" = unknown
+	name   string // the path without the shard's number and .gguf
+	shards int    // the number of files it is split over
+	files  []remote
 }
 
 func (v variant) size() (n int64) {
@@ -66,16 +66,16 @@ func (v variant) label() string {
 	return path.Base(v.name)
 }
 
-// split takes a path apart: what it has in common with the other files of its model, the part and the number of parts
+// split takes a path apart: what it has in common with the other files of its model, the shard and the number of shards
 // (1 of 1).
-func split(p string) (name string, part, parts int) {
-	if prefix, no, count, ok := gguf.Part(p); ok {
+func split(p string) (name string, shard, shards int) {
+	if prefix, no, count, ok := gguf.Shard(p); ok {
 		return prefix, no, count
 	}
 	return p[:len(p)-len(".gguf")], 1, 1
 }
 
-// variants groups a repository's files, sorted by path. Those of a split model that lacks parts are left out.
+// variants groups a repository's files, sorted by path. Those of a split model that lacks shards are left out.
 func variants(files []remote) (list []variant) {
 	byName := map[string]*variant{}
 	var order []string
@@ -83,20 +83,20 @@ func variants(files []remote) (list []variant) {
 		if !store.IsModel(f.path) {
 			continue
 		}
-		name, part, parts := split(f.path)
-		key := fmt.Sprintf("%s of %d", name, parts)
+		name, shard, shards := split(f.path)
+		key := fmt.Sprintf("%s of %d", name, shards)
 		v := byName[key]
 		if v == nil {
-			v = &variant{quant: store.QuantOf(f.path), name: name, parts: parts}
+			v = &variant{quant: store.QuantOf(f.path), name: name, shards: shards}
 			byName[key] = v
 			order = append(order, key)
 		}
-		if part == len(v.files)+1 { // the list is sorted
+		if shard == len(v.files)+1 { // the list is sorted
 			v.files = append(v.files, f)
 		}
 	}
 	for _, key := range order {
-		if v := byName[key]; len(v.files) == v.parts {
+		if v := byName[key]; len(v.files) == v.shards {
 			list = append(list, *v)
 		}
 	}

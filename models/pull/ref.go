@@ -47,7 +47,7 @@ const forms = "a name is qwen3:8b or owner/name:tag (ollama's registry), HOST/ow
 //	registry.example.com/owner/name:tag           another registry
 //	hf.co/owner/repo, hf.co/owner/repo:Q4_K_M     Hugging Face
 //	hf.co/owner/repo@REVISION:Q4_K_M              at a branch, tag or commit
-//	hf.co/owner/repo/folder/FILE.gguf             one file (of a split model, any part: all are pulled)
+//	hf.co/owner/repo/folder/FILE.gguf             one file (of a split model, any shard: all are pulled)
 //	https://huggingface.co/owner/repo/blob/main/FILE.gguf
 //
 // The error is an *Error of kind ErrName.

@@ -154,9 +154,9 @@ func (r *registry) plan(ctx context.Context) (*plan, error) {
 		return nil, r.unusable("has no GGUF layer")
 	}
 	var weights int64
-	for i := range pl.files { // a split model has a layer for each part
+	for i := range pl.files { // a split model has a layer for each shard
 		if n := len(pl.files); n > 1 {
-			pl.files[i].path = gguf.PartName(r.ref.Tag, i+1, n)
+			pl.files[i].path = gguf.ShardName(r.ref.Tag, i+1, n)
 		}
 	}
 	for _, f := range pl.files {

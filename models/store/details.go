@@ -20,7 +20,7 @@ type Details struct {
 	Licenses []string `json:"licenses,omitempty"`
 }
 
-// Details reads what stands beside the model. Files that cannot be read are an error that names them; the rest is
+// Details reads what is beside the model. Files that cannot be read are an error that names them; the rest is
 // returned.
 func (m *Model) Details() (d Details, err error) {
 	var errs []error
@@ -114,7 +114,7 @@ func (s *Store) MayRemove(m *Model) error {
 	return nil
 }
 
-// Remove deletes the files of a model of the own directory, what stands beside them for it alone, and the folders that
+// Remove deletes the files of a model of the own directory, what is beside them for it alone, and the folders that
 // are empty then. The error wraps ErrForeign for a model of another place.
 func (s *Store) Remove(m *Model) error {
 	if err := s.MayRemove(m); err != nil {

@@ -19,7 +19,7 @@ var quantName = regexp.MustCompile(
 // QuantOf returns the quantisation that the path of a GGUF file below a repository names, in upper case; "" = none.
 func QuantOf(rel string) string {
 	stem := rel[:len(rel)-len(path.Ext(rel))]
-	if prefix, _, _, ok := gguf.Part(rel); ok {
+	if prefix, _, _, ok := gguf.Shard(rel); ok {
 		stem = prefix
 	}
 	for _, text := range []string{path.Base(stem), path.Base(path.Dir(stem))} {
@@ -79,20 +79,20 @@ func (s *scan) group(repo Name, files []file) {
 			projectors = append(projectors, f)
 			continue
 		}
-		prefix, no, count, split := gguf.Part(f.rel)
+		prefix, no, count, split := gguf.Shard(f.rel)
 		if !split {
 			models, rels = append(models, modelOf(f)), append(rels, f.rel)
 			continue
 		}
-		key := gguf.PartName(prefix, 1, count)
+		key := gguf.ShardName(prefix, 1, count)
 		if splits[key] == nil {
 			splits[key] = map[int]file{}
 		}
 		splits[key][no] = f
 	}
-	for key, parts := range splits {
-		_, _, count, _ := gguf.Part(key)
-		m, rel := joinParts(parts, count)
+	for key, shards := range splits {
+		_, _, count, _ := gguf.Shard(key)
+		m, rel := joinShards(shards, count)
 		models, rels = append(models, m), append(rels, rel)
 	}
 	tags := map[string]int{}
@@ -122,11 +122,11 @@ func modelOf(f file) Model {
 	return m
 }
 
-// joinParts makes one model of the files of a split one, by their numbers from 1 to count.
-func joinParts(parts map[int]file, count int) (m Model, rel string) {
+// joinShards makes one model of the files of a split one, by their numbers from 1 to count.
+func joinShards(shards map[int]file, count int) (m Model, rel string) {
 	var missing []string
 	for no := 1; no <= count; no++ {
-		f, ok := parts[no]
+		f, ok := shards[no]
 		switch {
 		case !ok && len(missing) < 5:
 			missing = append(missing, fmt.Sprint(no))
@@ -201,7 +201,7 @@ func wordPath(rel string) string {
 // stem returns a file's name without .gguf and without a split file's number.
 func stem(rel string) string {
 	name := path.Base(rel)
-	if prefix, _, _, ok := gguf.Part(name); ok {
+	if prefix, _, _, ok := gguf.Shard(name); ok {
 		return prefix
 	}
 	return name[:len(name)-len(filepath.Ext(name))]

@@ -79,10 +79,10 @@ func (s *scan) llamaManifest(m file, files map[string]file, repos map[Name][]fil
 			continue
 		}
 		of := []string{rel}
-		if prefix, _, count, ok := gguf.Part(rel); ok {
+		if prefix, _, count, ok := gguf.Shard(rel); ok {
 			of = nil
 			for no := 1; no <= min(count, maxFiles); no++ {
-				of = append(of, gguf.PartName(prefix, no, count))
+				of = append(of, gguf.ShardName(prefix, no, count))
 			}
 		}
 		found := false
@@ -99,7 +99,7 @@ func (s *scan) llamaManifest(m file, files map[string]file, repos map[Name][]fil
 	}
 }
 
-// maxFiles is the limit on the parts of a split model that are looked for.
+// maxFiles is the limit on the shards of a split model that are looked for.
 const maxFiles = 1024
 
 func hasRel(files []file, rel string) bool {

@@ -25,7 +25,7 @@ type Recipe struct {
 	Template string   `json:"template,omitempty"` // of chats, in Jinja; "" = the other model's
 	System   string   `json:"system,omitempty"`   // message of chats that have none
 	Licenses []string `json:"licenses,omitempty"`
-	// Parameters are those of ollama's API, as the request had them.
+	// Parameters are ollama's parameters, as the request had them.
 	Parameters json.RawMessage `json:"parameters,omitempty"`
 	// Fields are the fields of a request that Parameters stand for, with their values.
 	Fields json.RawMessage `json:"fields,omitempty"`

@@ -51,7 +51,7 @@ const maxNear = 8
 // calls the default, then those that llama.cpp prefers.
 var preferred = []string{Latest, "Q4_K_M", "Q8_0"}
 
-// Lookup resolves a name as a request has it: the name of a model as lists show it, an alias, or a name without a tag.
+// Lookup resolves a name as in a request: the name of a model as lists show it, an alias, or a name without a tag.
 // The error is a *NameError, or wraps ErrName.
 func (c *Catalog) Lookup(text string) (*Model, error) { return c.lookup(text, false) }
 

@@ -169,7 +169,7 @@ func readSmall(path string, limit int64) ([]byte, error) {
 	return b, err
 }
 
-// reason returns an error without the path, which stands beside it.
+// reason returns an error without the path, which is beside it.
 func reason(err error) string {
 	text := clierr.File("", err).Error()
 	var pe *fs.PathError

@@ -110,7 +110,7 @@ func remove(t *testing.T, s *subject) {
 }
 
 // kept requires that cells stay their sequence's while others compute. Free cells lie before and behind those of a
-// sequence that is longer than a window: a search that does not find enough of them before must go on behind.
+// sequence that is longer than a window: a search that does not find enough of them before must continue behind.
 func kept(t *testing.T, s *subject) {
 	if s.Capabilities().Seals {
 		return // such a sequence is used at its end only

@@ -14,7 +14,7 @@ import (
 // attention's and feed-forward network's weights.
 type Adapter struct {
 	Rank  int     // of the pairs, 1 … 64
-	Alpha float32 // as the file has it; 0 = none, the weights count as they are
+	Alpha float32 // as in the file; 0 = none, the weights count as they are
 	Seed  uint64
 	// Invocation are the tokens from which on an activated adapter (aLoRA) counts; empty for an ordinary one.
 	Invocation []uint32
@@ -49,7 +49,7 @@ func WriteAdapter(path string, cfg Config, a Adapter) error {
 		t.zeroRow0 = strings.HasSuffix(name, "lora_b") && rows == cfg.Embedding
 		tensors = append(tensors, gguffile.Tensor{Name: name, Type: t.storage.kind, Shape: t.shape(), Data: t})
 	}
-	scale := 1.0 // of the product, as llama.cpp has it
+	scale := 1.0 // of the product, as in llama.cpp
 	if a.Alpha != 0 {
 		scale = float64(a.Alpha) / float64(a.Rank)
 	}

@@ -19,7 +19,7 @@ const (
 	ffnGain    = 1.3
 	rmsEpsilon = 1e-5
 
-	normEpsilon = 1e-12 // of LayerNorm, as BERT has it
+	normEpsilon = 1e-12 // of LayerNorm, as in BERT
 )
 
 // tensor is one entry of the file: rows × cols in row-major order, cols being ggml's first dimension.

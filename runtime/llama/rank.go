@@ -85,9 +85,9 @@ func readClassifier(path string, width int) (*runtime.Classifier, error) {
 	}{{"cls.weight", &c.Dense}, {"cls.bias", &c.DenseBias}, {"cls.output.weight", &c.Out},
 		{"cls.output.bias", &c.OutBias}}
 	files := []string{path}
-	if prefix, _, count, ok := gguf.Part(path); ok {
+	if prefix, _, count, ok := gguf.Shard(path); ok {
 		for no := 2; no <= count; no++ {
-			files = append(files, gguf.PartName(prefix, no, count))
+			files = append(files, gguf.ShardName(prefix, no, count))
 		}
 	}
 	columns := make([]int, len(head))

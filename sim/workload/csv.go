@@ -13,8 +13,7 @@ import (
 // TraceColumns is the header of the simple trace layout. Times are microseconds; input_tokens is the whole prompt;
 // an empty max_output_len means output_tokens, 0 means no budget; an empty deadline_us means none.
 var TraceColumns = []string{"request_id", "arrival_us", "input_tokens", "output_tokens", "prefix_group",
-	"prefix_tokens",
-	"max_output_len", "deadline_us", "slo_class"}
+	"prefix_tokens", "max_output_len", "deadline_us", "slo_class"}
 
 // ReadCSV reads a trace in the layout of TraceColumns, in any column order. Columns from prefix_group on may be
 // missing, unknown ones are an error. Rows keep the file's order.
@@ -41,7 +40,7 @@ func ReadCSV(in io.Reader) ([]Request, error) {
 				strings.Join(TraceColumns, ","))
 		}
 		if at[j] >= 0 {
-			return nil, fmt.Errorf("trace: column %q stands twice in the header", name)
+			return nil, fmt.Errorf("trace: column %q appears twice in the header", name)
 		}
 		at[j] = i
 	}
@@ -72,7 +71,7 @@ func ReadCSV(in io.Reader) ([]Request, error) {
 			return nil, fmt.Errorf("trace: line %d: %w", line, err)
 		}
 		if id := r.ID(); seen[id] {
-			return nil, fmt.Errorf("trace: line %d: request_id %q stands in an earlier line", line, id)
+			return nil, fmt.Errorf("trace: line %d: request_id %q appears in an earlier line", line, id)
 		} else {
 			seen[id] = true
 		}

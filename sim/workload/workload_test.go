@@ -33,7 +33,7 @@ func TestReadCSV(t *testing.T) {
 		{head + "a,1,99999999999,1,,\n", "input_tokens"},
 		{head + "a,1,5,1,g,6\n", "prefix_tokens"},
 		{head + ",1,5,1,,\n", "request_id is empty"},
-		{head + "a,1,5,1,,\na,1,5,1,,\n", "line 3: request_id \"a\" stands in an earlier line"},
+		{head + "a,1,5,1,,\na,1,5,1,,\n", "line 3: request_id \"a\" appears in an earlier line"},
 	} {
 		if _, err := ReadCSV(strings.NewReader(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: %v, want %q in it", c.text, err, c.want)

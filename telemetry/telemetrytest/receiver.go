@@ -34,7 +34,7 @@ type Receiver struct {
 	spans   []*tracepb.Span
 	metrics map[string]*metricspb.Metric // the newest by name
 	refuse  bool
-	hang    chan struct{} // nil: it answers
+	hang    chan struct{} // nil: it answers at once
 	exports int
 }
 
@@ -92,7 +92,7 @@ func (r *Receiver) Kill() {
 	r.kill()
 }
 
-// Refuse makes it answer that it is not available, Hang not answer at all. Answer ends both.
+// Refuse makes the collector answer that it is unavailable.
 func (r *Receiver) Refuse() { r.set(true, nil) }
 
 // Hang makes the collector accept exports and not answer.
@@ -110,14 +110,14 @@ func (r *Receiver) set(refuse bool, hang chan struct{}) {
 	r.refuse, r.hang = refuse, hang
 }
 
-// Spans returns the spans so far, in the order of their arrival.
+// Spans returns the spans that have arrived, in order.
 func (r *Receiver) Spans() []*tracepb.Span {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.spans)
 }
 
-// Metric returns the newest value of a metric; nil = it did not come.
+// Metric returns the newest value of a metric; nil = it has not arrived.
 func (r *Receiver) Metric(name string) *metricspb.Metric {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -148,8 +148,8 @@ func (r *Receiver) Exports() int {
 	return r.exports
 }
 
-// enter counts an export and waits or refuses as the test wants it.
-func (r *Receiver) enter(ctx context.Context) error {
+// record counts an export, and waits or refuses as the test wants it.
+func (r *Receiver) record(ctx context.Context) error {
 	r.mu.Lock()
 	r.exports++
 	refuse, hang := r.refuse, r.hang
@@ -160,10 +160,10 @@ func (r *Receiver) enter(ctx context.Context) error {
 		case <-hang:
 		case <-ctx.Done():
 		}
-		return status.Error(codes.Unavailable, "it hung")
+		return status.Error(codes.Unavailable, "the receiver did not answer")
 	}
 	if refuse {
-		return status.Error(codes.Unavailable, "it refuses")
+		return status.Error(codes.Unavailable, "the receiver refuses exports")
 	}
 	return nil
 }
@@ -175,7 +175,7 @@ func (r *Receiver) arrived() {
 }
 
 func (r *Receiver) takeTraces(ctx context.Context, q *coltrace.ExportTraceServiceRequest) (proto.Message, error) {
-	if err := r.enter(ctx); err != nil {
+	if err := r.record(ctx); err != nil {
 		return nil, err
 	}
 	r.mu.Lock()
@@ -190,7 +190,7 @@ func (r *Receiver) takeTraces(ctx context.Context, q *coltrace.ExportTraceServic
 }
 
 func (r *Receiver) takeMetrics(ctx context.Context, q *colmetrics.ExportMetricsServiceRequest) (proto.Message, error) {
-	if err := r.enter(ctx); err != nil {
+	if err := r.record(ctx); err != nil {
 		return nil, err
 	}
 	r.mu.Lock()

@@ -2,7 +2,7 @@
 //
 // A line is KEY OWNER [COMMENT], separated by blanks; empty lines and lines that begin with # are skipped. A key has 1
 // to 512 printable ASCII characters, an owner 1 to 64 letters, digits and . _ @ -. Several keys may have the same
-// owner; a key stands in one line only.
+// owner; a key is in one line only.
 //
 // An owner is a cache namespace and a party of the fair shares, as a user of the machine is. Its number has the highest
 // bit set, which no user id that the daemon serves beside has: see FirstID.

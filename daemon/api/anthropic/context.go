@@ -8,8 +8,8 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api"
 )
 
-// contextEdits is context_management. Of its edits one is made, that of thoughts; the others remove texts from a
-// context, which this server never does.
+// contextEdits is context_management. The server makes the edit of thoughts alone: the others remove texts from the
+// conversation, which it never does.
 type contextEdits struct {
 	Edits []contextEdit `json:"edits"`
 }
@@ -31,8 +31,8 @@ type keptTurns struct {
 // clearThinking is the edit that clears thoughts of earlier turns.
 const clearThinking = "clear_thinking_20251015"
 
-// edit makes the edit of thoughts: the template keeps those of all turns, or of the last one, or keeps all that are
-// left once those of turns before the last N are left out.
+// edit makes the edit of thoughts. The template keeps the thoughts of all turns or of the last one; for the last N the
+// older thoughts are removed first.
 func (want *request) edit(c *contextEdits) error {
 	if c == nil {
 		return nil
@@ -54,7 +54,7 @@ func (want *request) edit(c *contextEdits) error {
 	return nil
 }
 
-// turns returns of how many turns the thoughts are kept; 0: of all.
+// turns returns the number of turns whose thoughts are kept; 0: all.
 func (e *contextEdit) turns(field string) (int, error) {
 	if len(e.Keep) == 0 || string(e.Keep) == "null" {
 		return 1, nil

@@ -32,7 +32,7 @@ type contentBlock struct {
 	Input     rawJSON `json:"input,omitempty"`
 
 	// Thought is the thinking before a tool_use, where thinking has no blocks. Clients send blocks back as they got
-	// them, with the tool's result, and the model goes on from its thought.
+	// them, with the tool's result, and the model continues from its thought.
 	Thought string `json:"uma_thought,omitempty"`
 }
 

@@ -1,5 +1,5 @@
-// Package changes is what the APIs that change which models there are have in common: the front as an interface, and
-// the errors of downloads. Each API has its own paths and shapes.
+// Package changes is shared by the APIs that download, delete and load models: the front as an interface, and the
+// errors of downloads. Each API has its own paths and shapes.
 package changes
 
 import (
@@ -19,16 +19,15 @@ type Host interface {
 	// May returns the HTTP status and the reason with which a request that changes models is refused; 0: it is not.
 	May(r *http.Request) (status int, why string)
 
-	// Download begins the download of a model, or joins the one that runs. asked is the name as the client has written
-	// it; keep: it goes on when the client has left. The caller releases the ticket.
+	// Download begins the download of a model, or joins the running one. asked is the name as the client wrote it. With
+	// keep the download continues after the client has left. The caller releases the ticket.
 	Download(name, asked string, keep bool) (*download.Ticket, *wire.Error)
-	// Downloads are those that run and the last that have ended.
+	// Downloads returns the running downloads and the last ones that have ended.
 	Downloads() []download.State
 
-	// Remove deletes a model, which is unloaded first. A download of it is canceled.
+	// Remove deletes a model, which is unloaded first. A download of it is cancelled.
 	Remove(ctx context.Context, name string) *wire.Error
-	// Base returns the origin of a recipe that is made of a model, and the recipe that the model is of itself; nil: it
-	// is a file.
+	// Base returns the origin of a recipe that is made of a model, and the model's recipe; nil: the model is a file.
 	Base(ctx context.Context, name string) (from string, recipe *store.Recipe, e *wire.Error)
 	// Create keeps a recipe. One of that name is replaced, and unloaded.
 	Create(ctx context.Context, r store.Recipe) *wire.Error

@@ -66,13 +66,13 @@ func Calls(path string) bool {
 	return ok
 }
 
-// Speaks reports whether a request comes from one of Google's SDKs. Paths that OpenAI's API has too are answered in the
-// form of Google's then.
+// Speaks reports whether a request comes from one of Google's SDKs. Paths that OpenAI's API shares are then answered in
+// Google's format.
 func Speaks(r *http.Request) bool {
 	return r.Header.Get("X-Goog-Api-Client") != "" || r.Header.Get("X-Goog-Api-Key") != ""
 }
 
-// Generates reports whether a path is that of an endpoint that needs the model loaded.
+// Generates reports whether the endpoint of a path needs the model loaded.
 func Generates(path string) bool {
 	_, method, ok := ModelOf(path)
 	return ok && (method == generate || method == stream || method == count)

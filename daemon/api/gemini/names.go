@@ -9,7 +9,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// camelNames are the names that bodies may have in snake_case too, as the JSON form of Protocol Buffers has it.
+// camelNames are the names that bodies may have in snake_case too, as in the JSON of Protocol Buffers.
 var camelNames = func() map[string]string {
 	names := map[string]string{}
 	add := func(name string) {

@@ -38,7 +38,7 @@ type slotFile struct {
 // A file has llama-server's form, in words of four bytes, little endian: stateMagic, stateVersion, the number of words
 // of the token list, and the list. That is the tokens alone, as older servers write it, or packedMark, packedVersion,
 // the number of tokens, the tokens, and the number of images. llama-server's cells follow, which are not read, or here
-// slotMark and the model as JSON. Files that begin with a brace are those of older versions: all of it as JSON.
+// slotMark and the model as JSON. Files that begin with a brace are of older versions: all of it as JSON.
 const (
 	stateMagic    = 0x67677371 // ggsq
 	stateVersion  = 3

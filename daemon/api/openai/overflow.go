@@ -40,7 +40,7 @@ func (p place) overflowMessage(e *api.Error) string {
 		"start uma-serve with a larger --ctx-size if the model has one.", most, p.name, e.NPrompt)
 }
 
-// failure is the body of an error of a request whose prompt stands in p.
+// failure is the error body of a request whose prompt is in p.
 func (p place) failure(e *api.Error) any {
 	if !e.Overflow() {
 		return failure(e)
@@ -51,7 +51,7 @@ func (p place) failure(e *api.Error) any {
 	}{overflow{p.overflowMessage(e), kind, p.field, "context_length_exceeded", string(e.Code), e.NPrompt, e.NCtx}}
 }
 
-// fail answers with an error of a request whose prompt stands in p.
+// fail answers with an error of a request whose prompt is in p.
 func (p place) fail(w *api.Writer, e *api.Error) {
 	if !e.Overflow() {
 		Fail(w, e)

@@ -1,4 +1,4 @@
-// Package predict is POST /predict, the prediction protocol of Google's Vertex AI as llama-server has it: a body holds
+// Package predict is POST /predict, the prediction protocol of Google's Vertex AI as in llama-server: a body holds
 // several requests to other endpoints, which are answered side by side.
 package predict
 

@@ -142,7 +142,7 @@ func (b *lastBody) Close() error {
 }
 
 // ours are headers of a request that are the front's matter: who the client is, where it comes from, and how its body
-// came. hopByHop are those of an answer that are a connection's.
+// came. hopByHop are the headers of an answer that belong to a connection.
 var (
 	ours = []string{"Authorization", "X-Api-Key", "X-Goog-Api-Key", "Origin", "Forwarded", "X-Forwarded-For",
 		"X-Forwarded-Host", "X-Real-Ip", "Host", "Connection", "Content-Length", "Transfer-Encoding", "Expect", "Te",

@@ -34,7 +34,7 @@ type Progress struct {
 
 // Seen is a state of a model that a watcher was told.
 type Seen struct {
-	Status   string // as State has it
+	Status   string // as in State
 	Failed   bool
 	Progress float64
 }

@@ -216,7 +216,7 @@ func grant(w uint64, to Seat) uint64 {
 // free returns the word that follows w without a holder.
 func free(w uint64) uint64 { return (w>>32 + 1) << 32 }
 
-// known reports whether a seat is that of a process in the table.
+// known reports whether a seat belongs to a process in the table.
 func (t *Table) known(s Seat) bool {
 	return s.Slot >= 0 && s.Slot < MaxEngines && s.Gen != 0 && t.slots[s.Slot].gen.Load() == s.Gen
 }

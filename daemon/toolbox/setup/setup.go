@@ -150,7 +150,7 @@ type Start struct {
 const TurnHeader = "X-Uma-Turn"
 
 // Asks reports whether an HTTP request creates a response that may concern MCP servers: its body names them or an item
-// of theirs, or goes on from an answer that could have had them. Such a request is the front's.
+// of theirs, or continues from an answer that could have had them. Such a request is the front's.
 func Asks(r *http.Request, body []byte) bool {
 	return Responds(r) &&
 		(bytes.Contains(body, []byte(`"mcp`)) || bytes.Contains(body, []byte(`"previous_response_id"`)))

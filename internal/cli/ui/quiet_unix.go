@@ -15,7 +15,7 @@ import (
 
 // Quiet keeps what is typed on the terminal f out of the text that is being printed: nothing is echoed, and the keys
 // wait, unchanged, for the next reader of the terminal. Ctrl-C and Ctrl-Z stay signals; a program that is stopped by
-// Ctrl-Z leaves the terminal as it was, and finds it quiet when it goes on. onStop and onContinue, if not nil, run
+// Ctrl-Z leaves the terminal as it was, and finds it quiet when it continues. onStop and onContinue, if not nil, run
 // then, on another goroutine. The function that Quiet returns puts the terminal back as it was. On what is no terminal
 // neither does anything.
 func Quiet(f *os.File, onStop, onContinue func()) (restore func()) {
@@ -93,7 +93,7 @@ func (q *quietTerminal) leave() {
 	}
 }
 
-// enter makes the terminal quiet unless it belongs to another program: this one may go on in the background.
+// enter makes the terminal quiet unless it belongs to another program: this one may continue in the background.
 func (q *quietTerminal) enter() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -119,7 +119,7 @@ func (q *quietTerminal) end() {
 	}
 }
 
-// Stop stops the programs of this process group, this one among them, as Ctrl-Z does, and returns when it goes on.
+// Stop stops the programs of this process group, this one among them, as Ctrl-Z does, and returns when it continues.
 // Without a shell that can let it go on it does nothing.
 func Stop() {
 	handleStops()

@@ -54,7 +54,7 @@ var hostSelf, taskSelf, hostStatistics64, taskInfo, setClass uintptr
 
 // call calls a function of libSystem on the system's stack and returns its result.
 //
-// Pointers among the arguments stay valid: as for syscall.Syscall, the conversion to uintptr stands in the argument
+// Pointers among the arguments stay valid: as for syscall.Syscall, the conversion to uintptr is in the argument
 // list, and the function below is one that the compiler knows to keep them for.
 //
 //go:uintptrescapes

@@ -73,7 +73,7 @@ func ReadRequest(r io.Reader) (q Request, err error) {
 	return q, nil
 }
 
-// AppendAnswer appends an answer; size is that of what follows.
+// AppendAnswer appends the head of an answer; size is the number of bytes that follow.
 func AppendAnswer(b []byte, s Status, size int64) []byte {
 	return binary.LittleEndian.AppendUint64(append(b, byte(s)), uint64(size))
 }

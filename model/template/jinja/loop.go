@@ -112,7 +112,7 @@ func (f *frame) reset() int {
 	return len(f.slots)
 }
 
-// filtered is the items of a loop for which the condition in its head holds, tested one by one as the loop goes on.
+// filtered is the items of a loop for which the condition in its head holds, tested one by one as the loop continues.
 func (s *state) filtered(f *frame, n *syntax.ForNode, next iterator) iterator {
 	inner := s.frame(n.Test, f)
 	return func() (any, bool) {

@@ -7,7 +7,7 @@ import (
 )
 
 // Loose turns values in a notation that is not JSON into JSON while they are read: Python's literals (Keywords,
-// Python), and Gemma's objects, whose keys have no quotes and whose strings stand between the syntax's quotes (Braces).
+// Python), and Gemma's objects, whose keys have no quotes and whose strings are between the syntax's quotes (Braces).
 type Loose struct {
 	quote []byte // Gemma's; nil: Python's ' and "
 	words bool   // a word that is no literal is a string
@@ -219,7 +219,7 @@ func (l *Loose) inString(out *[]byte, text []byte, final bool) (n int, v Verdict
 }
 
 // closes reports whether the quote before text ends the string. Models do not escape a quote within a string, so a
-// single one does only where what holds the string goes on: an argument of a call by another or by the call's end.
+// single one does only where what holds the string continues: an argument of a call by another or by the call's end.
 func (l *Loose) closes(text []byte, final bool) (ends, known bool) {
 	if len(l.close) > 1 {
 		return true, true

@@ -407,8 +407,8 @@ func (s *Server) manifest(w http.ResponseWriter, layers []Layer, ok bool) {
 // GGUF returns a file of size bytes or a few more with a valid header and one tensor, whose bytes depend on seed.
 func GGUF(size int, seed uint64) []byte { return part(size, seed, 0, 0) }
 
-// Parts returns a split model of n files, each of size bytes or a few more.
-func Parts(n, size int, seed uint64) (files [][]byte) {
+// Shards returns a split model of n files, each of size bytes or a few more.
+func Shards(n, size int, seed uint64) (files [][]byte) {
 	for i := range n {
 		files = append(files, part(size, seed+uint64(i), i, n))
 	}

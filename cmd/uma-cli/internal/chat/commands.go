@@ -238,7 +238,7 @@ func (c *Chat) cmdHelp(string) error {
 	return c.cfg.Out.Print(t.String(nil))
 }
 
-// Complete gives the words that can stand where the line ends: commands, names and values of /set, files.
+// Complete gives the words that can complete the end of the line: commands, names and values of /set, files.
 func Complete(line string) []string {
 	if !strings.HasPrefix(line, "/") {
 		return nil

@@ -25,7 +25,7 @@ type LineReader interface {
 	ReadLine(prompt string) (string, error)
 }
 
-// NewEditor returns a LineReader with editing, on the process's terminal. complete gives the words that may stand at
+// NewEditor returns a LineReader with editing, on the process's terminal. complete gives the words that may be at
 // the end of line. It holds the terminal in raw mode only while it reads, so that Ctrl-C during an answer is a SIGINT.
 func NewEditor(h *History, complete func(line string) []string) (*lineedit.Editor, error) {
 	e, err := lineedit.Open(os.Stdin, os.Stdout)

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// A key is one thing the user did. Its name is "text" for characters, which stand in text, typed or pasted; else the
+// A key is one thing the user did. Its name is "text" for characters, which are in text, typed or pasted; else the
 // key's name with the prefixes C- (Control) and M- (Alt): "C-a", "M-b", "left", "C-left", "enter". An empty name is an
 // unknown sequence.
 type key struct {
@@ -151,7 +151,7 @@ func (d *decoder) escape(buf []byte, paused bool) (key, int) {
 	return key{}, 0
 }
 
-// csiNames are the keys by what stands between "ESC [" and the modifiers, and behind them.
+// csiNames are the keys by what is between "ESC [" and the modifiers, and behind them.
 var csiNames = map[string]string{
 	"A": "up", "B": "down", "C": "right", "D": "left", "H": "home", "F": "end", "Z": "",
 	"1~": "home", "3~": "delete", "4~": "end", "7~": "home", "8~": "end",

@@ -80,7 +80,7 @@ func arrange(prompt, more, s string, at, cols int) *layout {
 	return l
 }
 
-// offset returns the byte of s that stands at column col of row, or the row's last place.
+// offset returns the byte of s that is at column col of row, or the row's last place.
 func (l *layout) offset(s string, row, col int, prompt, more string) int {
 	i, stop := l.starts[row], len(s)
 	last := row+1 == len(l.starts)

@@ -45,7 +45,7 @@ func Lower(t string) string {
 	return b.String()
 }
 
-// lowerAt writes the small form of r, which stands at i in t.
+// lowerAt writes the small form of r, which is at i in t.
 func lowerAt(b *strings.Builder, t string, i int, r rune) {
 	switch r {
 	case 'Σ':

@@ -319,7 +319,7 @@ func first(s string) rune {
 	return r
 }
 
-// Digits measures a run of digits that ok accepts, in which single underscores may stand between two digits.
+// Digits measures a run of digits that ok accepts, in which single underscores may be between two digits.
 func Digits(s string, ok func(c byte) bool) int {
 	n := 0
 	for n < len(s) && (ok(s[n]) || n > 0 && s[n] == '_' && n+1 < len(s) && ok(s[n+1])) {

@@ -162,7 +162,7 @@ func (p *parser) blockEnd() {
 	p.next()
 }
 
-// head ends a statement that has a body. A colon may stand there, as in Python.
+// head ends a statement that has a body. A colon may be there, as in Python.
 func (p *parser) head() {
 	p.accept(kindOp, ":")
 	p.blockEnd()

@@ -32,7 +32,7 @@ func (p *parser) load(at pos, name string) *NameExpr {
 }
 
 // tuple parses an expression, or several separated by commas, up to end where that is a name. cond says whether
-// "a if b" may stand there: in a loop head the "if" belongs to the loop.
+// "a if b" may be there: in a loop head the "if" belongs to the loop.
 func (p *parser) tuple(cond bool, end string) Expr {
 	one := p.or
 	if cond {

@@ -99,7 +99,7 @@ func (p *parser) block(at pos) Node {
 		p.fail("{%% block %s %%} is there twice", n.name)
 	}
 	p.blocks[n.name] = n
-	// A block's names are the template's own, not those of the loop it stands in, unless it says scoped.
+	// A block's names are the template's own, not those of the loop it is in, unless it says scoped.
 	n.Scope = newScope(p.root)
 	if n.Scoped {
 		n.Scope.parent = p.scope
