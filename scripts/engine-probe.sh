@@ -31,6 +31,7 @@ if fits products '' cpp '' $products; then
 		fits positions '' cpp '' cells.cpp || fits positions $shared cpp $shared cells.cpp || :
 	fi
 	fits keep '' cpp '' keep.cpp || :
+	fits norms '' cpp '' kernels/norms.cpp || :
 fi
 fits barrier '' c barrier.c || :
 fits images '' cpp '' images.cpp || :

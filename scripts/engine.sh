@@ -102,7 +102,8 @@ if [ ! -e "$dir/configured" ]; then
 	touch "$dir/configured"
 fi
 # What fits is found out again when the tree or the binding has changed. A part's tag leaves it out.
-state=$sources-$(cat runtime/llama/{*.cpp,*.h,kernels/*.h} scripts/engine-probe.sh scripts/engine/* | short)
+state=$sources-$(cat runtime/llama/{*.cpp,*.h,kernels/*.h,kernels/norms.cpp} scripts/engine-probe.sh \
+	scripts/engine/* | short)
 probe() {
 	scripts/engine-probe.sh "$tree" "$march" "$(sed 's/^/-D/' "$dir/definitions" | tr '\n' ' ')" \
 		>"$own/parts" 2>"$own/parts.log" 9>&- && echo "$state" >"$own/probed"
@@ -125,7 +126,7 @@ includes="-I$dir -I$tree/include -I$tree/tools/mtmd -I$tree/ggml/include -I$tree
 
 [ -z "$prober" ] || wait "$prober" || fail "$(tail -n 3 "$own/parts.log")"
 tags=llama_engine extra='' left=''
-for part in products attention positions keep barrier images repacked adapters heads probe; do
+for part in products attention positions keep norms barrier images repacked adapters heads probe; do
 	if line=$(grep "^$part " "$own/parts"); then
 		extra+=" ${line#"$part "}"
 	else

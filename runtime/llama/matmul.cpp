@@ -89,11 +89,18 @@ struct room {
 
 thread_local room rows, strip;
 
+constexpr int64_t GROUP = 8, PART = 32; // rows of the kernels' largest group, and the fewest of a part of a strip
+
 // pieces cuts the strips of a product into pieces. Each thread begins with half of its even share and takes small pieces as
-// long as there are some: a thread on a slower core, or one that another process interrupts, does fewer of them.
+// long as there are some: a thread on a slower core, or one that another process interrupts, does fewer of them. With many rows
+// the small pieces become smaller and smaller, down to a part of a strip's rows, so that no thread waits for another's whole strip.
 struct pieces {
-    int64_t strips;
+    int64_t strips, parts; // parts of a strip: where a piece begins and ends is counted in these
     int     threads;
+
+    // Of rows that are not prepared in common a strip is one part.
+    pieces(const uma_job & j, int size, int threads)
+        : strips((j.m + size - 1) / size), parts(threads == 1 || !j.rows ? 1 : std::clamp<int64_t>(j.n / PART, 1, 4)), threads(threads) {}
 
     // small is how many pieces per thread the second half has: at most as many as there are strips.
     int64_t small() const {
@@ -105,8 +112,25 @@ struct pieces {
         if (threads == 1) {
             return i == 0 ? 0 : strips;
         }
-        const int64_t half = strips / 2;
-        return i <= threads ? half * i / threads : half + (strips - half) * (i - threads) / (small() * threads);
+        const int64_t half = strips / 2, all = small() * threads, rest = all - (i - threads);
+        if (i <= threads) {
+            return half * i / threads * parts;
+        }
+        if (parts == 1) {
+            return strips - (strips - half) * rest / all;
+        }
+        const int64_t left = (strips - half) * parts * rest * rest / (all * all);
+        return strips * parts - (left > 2 * threads * parts ? (left + parts - 1) / parts * parts : left); // whole strips at first
+    }
+
+    // some is the product with the rows of parts [a, b). The kernels' groups of rows are whole.
+    uma_job some(const uma_kernels * kernels, uma_job j, int64_t a, int64_t b) const {
+        const int64_t end = b == parts ? j.n : j.n * b / parts / GROUP * GROUP;
+        j.n               = j.n * a / parts / GROUP * GROUP;
+        j.rows += kernels->rows_bytes(j);
+        j.c += j.n * j.c_row;
+        j.n = end - j.n;
+        return j;
     }
 };
 
@@ -177,8 +201,8 @@ uma_range first_weights(const uma_job & j, const char * at, const char * end) {
 // its place.
 void product(const ggml_compute_params * p, const uma_kernels * kernels, uma_job & j, bool shared, bool expert) {
     const int64_t size = kernels->strip(j.type);
-    const pieces  cut  = {(j.m + size - 1) / size, p->nth};
-    const auto    at   = [&](int64_t strip) { return j.w + strip * size * j.w_row; };
+    const pieces  cut(j, (int) size, p->nth);
+    const auto    at   = [&](int64_t part) { return j.w + part / cut.parts * size * j.w_row; };
     const auto    next = [&](int64_t from, int64_t to) { return expert ? after.lost() : after.next(j.w, first_weights(j, at(from), at(to))); };
     const auto    prepare = [&] {
         j.strip = strip.of(kernels->strip_bytes(j));
@@ -207,8 +231,20 @@ void product(const ggml_compute_params * p, const uma_kernels * kernels, uma_job
     while (taken < end) {
         const int64_t i = taken - first;
         taken           = p->nth > 1 ? ggml_threadpool_chunk_add(p->threadpool, 1) : taken + 1;
-        if (const uma_piece piece = {cut.begin(i), cut.begin(i + 1), taken < end ? at(cut.begin(taken - first)) : uma_coming.at}; piece.from < piece.to) {
-            kernels->compute(j, piece);
+        const char *  then = taken < end ? at(cut.begin(taken - first)) : uma_coming.at;
+        const int64_t from = cut.begin(i), to = cut.begin(i + 1), whole = to / cut.parts;
+        int64_t       s = from / cut.parts;
+        if (const int64_t a = from % cut.parts; a > 0 && from < to) {
+            const int64_t b = std::min(cut.parts, a + to - from);
+            kernels->compute(cut.some(kernels, j, a, b), {s, s + 1, b == cut.parts && s + 1 < cut.strips ? at(from + b - a) : then});
+            s++;
+        }
+        if (s < whole) {
+            kernels->compute(j, {s, whole, whole * cut.parts < to ? at(to) : then});
+            s = whole;
+        }
+        if (s * cut.parts < to) {
+            kernels->compute(cut.some(kernels, j, 0, to - s * cut.parts), {s, s + 1, then});
         }
     }
 }
@@ -220,9 +256,22 @@ int product_type(int type) {
 
 // A product that multiplies the rows that one before it has prepared is marked with SAME_ROWS, a number among a node's
 // parameters that ggml has no use for. Attention's three products and a feed-forward network's first two are such; what is between
-// them may use the first ASIDE bytes of the threads' common memory.
-constexpr int     SAME_ROWS = GGML_MAX_OP_PARAMS / sizeof(int32_t) - 1;
+// them may use the first ASIDE bytes of the threads' common memory. Where its results disturb nothing that is computed between it is
+// JOINED: it is computed with the first one, whose NEXT leads to it, so that the threads need not wait for each other.
+constexpr int     SAME_ROWS = GGML_MAX_OP_PARAMS / sizeof(int32_t) - 1, JOINED = SAME_ROWS - 1, NEXT = JOINED - 2;
 constexpr int64_t ASIDE     = 16 << 10;
+
+static_assert(sizeof(ggml_tensor *) <= 2 * sizeof(int32_t), "NEXT");
+
+ggml_tensor * next_of(const ggml_tensor * op) {
+    ggml_tensor * next;
+    memcpy(&next, op->op_params + NEXT, sizeof(next));
+    return next;
+}
+
+void set_next(ggml_tensor * op, const ggml_tensor * next) {
+    memcpy(op->op_params + NEXT, &next, sizeof(next));
+}
 
 char * prepared_rows(const ggml_compute_params * p) {
     return (char *) p->wdata + ASIDE;
@@ -305,6 +354,9 @@ class products : public ggml::cpu::tensor_traits {
         const bool          round = x->type != type;
         const int64_t       row   = round ? ggml_row_size(type, k) : x->nb[1];
         const bool          shared = round || op->op == GGML_OP_MUL_MAT_ID, prepared = together(op, type), same = prepared && op->op_params[SAME_ROWS];
+        if (same && op->op_params[JOINED]) {
+            return true;
+        }
         if (!same) {
             numbered = 0;
         } else if (p->nth > 1) {
@@ -324,7 +376,14 @@ class products : public ggml::cpu::tensor_traits {
         const auto job = [&](const char * weights, const char * from, char * to) {
             return uma_job{w->type, w->ne[1], n, k, weights, (int64_t) w->nb[1], from, row, (float *) to, (int64_t) (op->nb[1] / sizeof(float)), nullptr, nullptr, nullptr, nullptr};
         };
-        if (op->op == GGML_OP_MUL_MAT_ID) {
+        if (prepared) {
+            for (; op; op = next_of(op)) {
+                w         = op->src[0];
+                uma_job j = job((const char *) w->data, nullptr, (char *) op->data);
+                j.rows    = prepared_rows(p);
+                product(p, kernels, j, true, false);
+            }
+        } else if (op->op == GGML_OP_MUL_MAT_ID) {
             // A row of x or of the output is numbered through all tokens.
             const ggml_tensor * ids = op->src[2];
             uma_job             j   = job((const char *) w->data, round ? (const char *) p->wdata : (const char *) x->data, (char *) op->data);
@@ -343,7 +402,6 @@ class products : public ggml::cpu::tensor_traits {
                     uma_job       j   = job((const char *) w->data + i2 / (x->ne[2] / w->ne[2]) * w->nb[2] + i3 / (x->ne[3] / w->ne[3]) * w->nb[3],
                                             round ? (const char *) p->wdata + nth * n * row : (const char *) x->data + i2 * x->nb[2] + i3 * x->nb[3],
                                             (char *) op->data + i2 * op->nb[2] + i3 * op->nb[3]);
-                    j.rows              = prepared ? prepared_rows(p) : nullptr;
                     product(p, kernels, j, shared, false);
                 }
             }
@@ -369,14 +427,17 @@ class products : public ggml::cpu::tensor_traits {
         const ggml_from_float_t from_float = ggml_get_type_traits_cpu(type)->from_float;
         uma_job                 j          = {};
         j.type = op->src[0]->type, j.n = x->ne[1], j.k = x->ne[0], j.rows = prepared_rows(p);
-        constexpr int64_t VALUES = 256, GROUP = 8; // values that a thread rounds in turn; as many rows as the kernels' largest group
+        constexpr int64_t VALUES = 256; // that a thread rounds in turn
         const int64_t     parts = (j.k + VALUES - 1) / VALUES, all = parts * j.n, end = all * (p->ith + 1) / p->nth;
         alignas(64) char  rounded[VALUES * 2];
         for (int64_t b = all * p->ith / p->nth; b < end; b++) {
             const int64_t first = b / (parts * GROUP) * GROUP, n = std::min(GROUP, j.n - first), at = b - first * parts;
             const int64_t r = first + at % n, from = at / n * VALUES, to = std::min(from + VALUES, j.k);
-            from_float((const float *) ((const char *) x->data + r * x->nb[1]) + from, rounded, to - from);
-            kernels->prepare_part(j, r, from, to, rounded);
+            const float * values = (const float *) ((const char *) x->data + r * x->nb[1]) + from;
+            if (!kernels->round_part(j, r, from, to, values)) {
+                from_float(values, rounded, to - from);
+                kernels->prepare_part(j, r, from, to, rounded);
+            }
         }
     }
 
@@ -394,10 +455,36 @@ class products : public ggml::cpu::tensor_traits {
     }
 };
 
+// apart reports whether two tensors have no memory in common.
+bool apart(const ggml_tensor * a, const ggml_tensor * b) {
+    const char *x = (const char *) a->data, *y = (const char *) b->data;
+    return x + ggml_nbytes(a) <= y || y + ggml_nbytes(b) <= x;
+}
+
+// joins reports whether node `at` of a graph can be computed at node first: no node between computes its weights, or has to do with
+// the memory of its results.
+bool joins(ggml_cgraph * graph, int first, int at) {
+    const ggml_tensor * op = ggml_graph_node(graph, at);
+    for (int i = first; i < at; i++) {
+        const ggml_tensor * n = ggml_graph_node(graph, i);
+        if (ggml_op_is_empty(n->op)) {
+            continue;
+        }
+        if (!apart(op, n) || !apart(op->src[0], n)) {
+            return false;
+        }
+        for (int s = 0; s < GGML_MAX_SRC && n->src[s]; s++) {
+            if (!apart(op, n->src[s])) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
 // spares reports whether a node leaves the prepared rows of x as they are, and x.
 bool spares(const ggml_tensor * op, const ggml_tensor * x, int threads) {
-    const char *from = (const char *) x->data, *to = (const char *) op->data;
-    if (to < from + ggml_nbytes(x) && from < to + ggml_nbytes(op)) {
+    if (!apart(op, x)) {
         return false;
     }
     switch (op->op) {
@@ -426,23 +513,33 @@ class claims : public ggml::cpu::extra_buffer_type {
 } // namespace
 
 void uma_matmul_graph(ggml_cgraph * graph, int threads) {
-    const uma_kernels * kernels = in_use.load(std::memory_order_relaxed);
-    const ggml_tensor * first   = nullptr; // the product whose rows are prepared
+    const uma_kernels * kernels  = in_use.load(std::memory_order_relaxed);
+    const ggml_tensor * first    = nullptr; // the product whose rows are prepared
+    ggml_tensor *       last     = nullptr; // of those that are computed with it
+    int                 first_at = 0;
     for (int i = 0; i < ggml_graph_n_nodes(graph); i++) {
         ggml_tensor * op = ggml_graph_node(graph, i);
         if (ggml_op_is_empty(op->op) || !(op->flags & GGML_TENSOR_FLAG_COMPUTE)) {
             continue;
         }
         if (claimed(kernels, op) && products::together(op, (ggml_type) product_type(op->src[0]->type))) {
-            const bool same          = first && first->src[1] == op->src[1] && first->src[0]->type == op->src[0]->type;
-            op->op_params[SAME_ROWS] = same;
-            if (!same) {
-                first = op;
+            const bool same = first && first->src[1] == op->src[1] && first->src[0]->type == op->src[0]->type, joined = same && joins(graph, first_at, i);
+            op->op_params[SAME_ROWS] = same, op->op_params[JOINED] = joined;
+            set_next(op, nullptr);
+            if (joined) {
+                set_next(last, op);
+                last = op;
+            } else if (!same) {
+                first = last = op, first_at = i;
             }
         } else if (first && !spares(op, first->src[1], threads)) {
             first = nullptr;
         }
     }
+}
+
+bool uma_matmul_joined(const ggml_tensor * op) {
+    return op->op_params[SAME_ROWS] && op->op_params[JOINED];
 }
 
 extern "C" bool uma_matmul_use(const char * name) {

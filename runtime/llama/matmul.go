@@ -15,7 +15,7 @@ import (
 	"fmt"
 	"unsafe"
 
-	_ "github.com/uma-serve/uma-serve/runtime/llama/kernels" // its C++ is linked
+	"github.com/uma-serve/uma-serve/runtime/llama/kernels"
 )
 
 // UseKernels chooses the products of weights by name: "amx", "avx512", "avxvnni", "avx2", "i8mm" or "neon", "ggml" for
@@ -28,6 +28,7 @@ func UseKernels(name string) error {
 		return fmt.Errorf("kernels %q: want auto, ggml, or one that this processor has: amx, avx512, avxvnni, "+
 			"avx2 (amd64), i8mm, neon (arm64)", name)
 	}
+	kernels.UseNorms(Kernels() != "ggml")
 	return nil
 }
 
@@ -90,6 +91,9 @@ func (p product) rows(first, n int) product {
 func (p product) again(between int) product {
 	return product{C.uma_product_again(p.c, uint32(between)), p.n, p.m}
 }
+
+// joined reports whether the second of again's products was computed with the first one.
+func (p product) joined() bool { return bool(C.uma_product_joined(p.c)) }
 
 func (p product) compute(threads int) { C.uma_product_compute(p.c, C.int(threads)) }
 

@@ -299,10 +299,35 @@ func TestUseKernels(t *testing.T) {
 	}
 }
 
-// TestProductsOfTheSameRows: a product whose rows one before it has prepared computes what it does alone, and one whose
-// rows have changed since, or were displaced by others, prepares them again.
+// TestMatmulOfManyRows: the last pieces that threads take are a part of a strip's rows, and none is left out.
+func TestMatmulOfManyRows(t *testing.T) {
+	eachKernels(t, func(t *testing.T) {
+		for _, typ := range []int{3, 8, 12, 14} { // Q4_1, Q8_0, Q4_K, Q6_K
+			for _, m := range []int{10, 130, 700} {
+				for _, n := range []int{32, 65, 150} {
+					const k = 256
+					rng := rand.New(rand.NewPCG(uint64(m), uint64(n)))
+					p := newProduct(typ, m, n, k, normal(rng, m*k, 1), normal(rng, n*k, 1))
+					p.compute(1)
+					want := slices.Clone(p.out())
+					for threads := 2; threads <= 5; threads++ {
+						clear(p.out())
+						if p.compute(threads); !slices.Equal(p.out(), want) {
+							t.Errorf("type %d, %d × %d, %d threads: not what one computes", typ, m, n, threads)
+						}
+					}
+					p.free()
+				}
+			}
+		}
+	})
+}
+
+// TestProductsOfTheSameRows: a product whose rows one before it has prepared computes what it does alone, mostly
+// together with that one, and one whose rows have changed since, or were displaced by others, prepares them again.
+// Where its result lies in memory that is read until then it waits for its turn.
 func TestProductsOfTheSameRows(t *testing.T) {
-	const m, k, betweens = 96, 512, 4
+	const m, k, betweens, overlap = 96, 512, 5, 2
 	eachKernels(t, func(t *testing.T) {
 		for _, typ := range []int{3, 8, 12, 14} { // Q4_1, Q8_0, Q4_K, Q6_K
 			for _, n := range []int{1, 21} {
@@ -317,12 +342,15 @@ func TestProductsOfTheSameRows(t *testing.T) {
 				changed.compute(1)
 				for between := range betweens {
 					want := alone.out()
-					if between >= 2 { // x was multiplied by two
+					if between >= overlap { // x, or the first result, was multiplied by two
 						want = changed.out()
 					}
 					for threads := 1; threads <= 2; threads++ {
 						again := alone.again(between)
 						again.compute(threads)
+						if joined := again.joined(); joined != (between < overlap) {
+							t.Errorf("between %d: computed with the first product: %v", between, joined)
+						}
 						if !slices.Equal(again.out(), want) {
 							t.Errorf("type %d, %d rows, %d threads, between %d: not what it is alone",
 								typ, n, threads, between)

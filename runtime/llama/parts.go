@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
+	"github.com/uma-serve/uma-serve/runtime/llama/kernels"
 )
 
 func init() { buildinfo.Engine = engineBuild() }
@@ -28,12 +29,19 @@ var parts = []part{
 	{"attention", builtAttention, true, tryAttention},
 	{"positions", builtPositions, true, nil}, // Open looks whether it knows the cells of the context
 	{"keep", builtKeep, true, tryKeep},
+	{"norms", kernels.BuiltNorms, true, tryNorms},
 	{"barrier", builtBarrier, false, tryBarrier},
 	{"images", builtImages, false, nil},
 	{"repacked", builtRepacked, false, nil},
 	{"adapters", builtAdapters, false, nil},
 	{"heads", builtHeads, false, nil},
 	{"probe", builtProbe, false, nil}, // Open looks whether llama.cpp calls it
+}
+
+// tryNorms computes a few norms and a rotation.
+func tryNorms() (ours, missed []string) {
+	start()
+	return nil, kernels.TryNorms()
 }
 
 // tried remembers what trying gave, for each set of kernels.
@@ -102,6 +110,6 @@ func LeftOut() []string {
 func Exact() bool {
 	return Kernels() != "ggml" && !slices.ContainsFunc(LeftOut(), func(p string) bool {
 		name, _, _ := strings.Cut(p, " ")
-		return name != "barrier" && name != "images" && name != "repacked" && name != "heads" && name != "probe"
+		return !slices.Contains([]string{"norms", "barrier", "images", "repacked", "heads", "probe"}, name)
 	})
 }

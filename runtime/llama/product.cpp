@@ -12,11 +12,14 @@
 
 #include "ggml-cpu.h"
 #include "ggml.h"
+#include "kernels/attention.h"
+#include "kernels/matmul.h"
 
 struct uma_product {
     ggml_context *       ctx;
     ggml_tensor *        out;
     ggml_cgraph *        graph;
+    ggml_tensor *        last; // the newest product
     std::vector<uint8_t> work;
 };
 
@@ -46,7 +49,7 @@ extern "C" uma_product * uma_product_new(const uma_shape * s, const float * weig
         out = ggml_mul_mat(ctx, w, t);
     }
     memcpy(t->data, x, ggml_nbytes(t));
-    uma_product * p = new uma_product{ctx, out, ggml_new_graph(ctx), {}};
+    uma_product * p = new uma_product{ctx, out, ggml_new_graph(ctx), nullptr, {}};
     ggml_build_forward_expand(p->graph, p->out);
     return p;
 }
@@ -60,7 +63,7 @@ extern "C" uma_product * uma_product_rows(const uma_product * p, int64_t first, 
     }
     ggml_tensor * t = ggml_new_tensor_2d(ctx, GGML_TYPE_F32, k, n);
     memcpy(t->data, (const float *) p->out->src[1]->data + first * k, ggml_nbytes(t));
-    uma_product * some = new uma_product{ctx, ggml_mul_mat(ctx, w, t), ggml_new_graph(ctx), {}};
+    uma_product * some = new uma_product{ctx, ggml_mul_mat(ctx, w, t), ggml_new_graph(ctx), nullptr, {}};
     ggml_build_forward_expand(some->graph, some->out);
     return some;
 }
@@ -83,8 +86,14 @@ extern "C" uma_product * uma_product_again(const uma_product * p, enum uma_betwe
     } else if (between == UMA_TWICE) {
         step[2] = ggml_add_inplace(ctx, x, x);
     }
-    step[3]              = ggml_mul_mat(ctx, w, twice ? twice : x);
-    uma_product * second = new uma_product{ctx, step[3], ggml_new_graph(ctx), {}};
+    if (between == UMA_OVERLAP) {
+        step[2]       = ggml_add(ctx, step[1], step[1]);
+        step[3]       = ggml_mul_mat(ctx, ggml_view_2d(ctx, w, k, m / 2, w->nb[1], m / 2 * w->nb[1]), x);
+        step[3]->data = step[1]->data;
+    } else {
+        step[3] = ggml_mul_mat(ctx, w, twice ? twice : x);
+    }
+    uma_product * second = new uma_product{ctx, step[between == UMA_OVERLAP ? 2 : 3], ggml_new_graph(ctx), step[3], {}};
     for (ggml_tensor * s : step) {
         if (s) {
             ggml_build_forward_expand(second->graph, s);
@@ -98,6 +107,10 @@ extern "C" void uma_product_compute(uma_product * p, int threads) {
     p->work.resize(plan.work_size + 64);
     plan.work_data = p->work.data() + (64 - (uintptr_t) p->work.data() % 64) % 64;
     ggml_graph_compute(p->graph, &plan);
+}
+
+extern "C" bool uma_product_joined(const uma_product * p) {
+    return uma_matmul_joined(p->last);
 }
 
 extern "C" const float * uma_product_out(const uma_product * p) {

@@ -22,10 +22,13 @@ uma_product * uma_product_new(const uma_shape * s, const float * weights, const 
 // uma_product_rows is the product of n rows of x from row first on, without experts. It uses the weights of p: free it before p.
 uma_product * uma_product_rows(const uma_product * p, int64_t first, int64_t n);
 // uma_product_again is p computed twice in one graph, of which the second result is the out. What is between: nothing, a rotation
-// of the first result, or x times two in its place; or the second one multiplies another x, the first one's times two. m is
-// even. It uses p's weights, as rows do.
-enum uma_between { UMA_NOTHING, UMA_ROTATION, UMA_TWICE, UMA_ANOTHER };
+// of the first result, or x times two in its place; or the second one multiplies another x, the first one's times two. Or the first
+// result times two is the out, and then a product with the second half of the weights takes its place. m is even. It uses p's
+// weights, as rows do.
+enum uma_between { UMA_NOTHING, UMA_ROTATION, UMA_OVERLAP, UMA_TWICE, UMA_ANOTHER };
 uma_product * uma_product_again(const uma_product * p, enum uma_between between);
+// uma_product_joined reports whether the second product of uma_product_again was computed with the first one.
+bool          uma_product_joined(const uma_product * p);
 void          uma_product_compute(uma_product * p, int threads);
 const float * uma_product_out(const uma_product * p);
 void          uma_product_free(uma_product * p);

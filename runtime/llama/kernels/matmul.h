@@ -40,6 +40,7 @@ struct uma_kernels {
     size_t (*strip_bytes)(const uma_job &);                     // what compute needs
     void (*prepare)(const uma_job &);                           // x → rows
     void (*prepare_part)(const uma_job &, int64_t row, int64_t from, int64_t to, const char * x); // values [from, to) of a row, which are at x → rows
+    bool (*round_part)(const uma_job &, int64_t row, int64_t from, int64_t to, const float * x);  // the same, rounded as ggml does; false: it does not round this type
     void (*compute)(const uma_job &, const uma_piece &);
     uma_attention_width (*attention)(int width);                // see attention.h
     bool (*faster)(void);                                       // tries it against the next ones; null: they are
@@ -54,6 +55,9 @@ uma_attention_width uma_attention_neon(int width);
 // uma_matmul_graph finds the products of a graph that multiply the same activations, which are then prepared once. It is called
 // whenever a graph is about to be computed.
 void uma_matmul_graph(struct ggml_cgraph * graph, int threads);
+
+// uma_matmul_joined reports whether a product of a graph was computed with one before it.
+bool uma_matmul_joined(const struct ggml_tensor * op);
 
 extern "C" {
 #endif

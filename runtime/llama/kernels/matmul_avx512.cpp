@@ -73,7 +73,7 @@ bool fast_amx() {
 
 } // namespace
 
-const uma_kernels uma_kernels_avx512 = {"avx512", here, strip, rows_bytes, strip_bytes, prepare, prepare_part, compute<lanes>, uma_attention_avx512};
-const uma_kernels uma_kernels_amx    = {"amx", here_amx, strip, rows_bytes, strip_bytes, prepare, prepare_part, compute<tiles>, uma_attention_avx512, fast_amx};
+const uma_kernels uma_kernels_avx512 = {"avx512", here, strip, rows_bytes, strip_bytes, prepare, prepare_part, round_part, compute<lanes>, uma_attention_avx512};
+const uma_kernels uma_kernels_amx    = {"amx", here_amx, strip, rows_bytes, strip_bytes, prepare, prepare_part, round_part, compute<tiles>, uma_attention_avx512, fast_amx};
 
 #endif

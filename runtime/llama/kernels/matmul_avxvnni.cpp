@@ -24,6 +24,6 @@ bool here() {
 
 } // namespace
 
-const uma_kernels uma_kernels_avxvnni = {"avxvnni", here, strip, rows_bytes, strip_bytes, prepare, prepare_part, compute<lanes>, uma_attention_avx2};
+const uma_kernels uma_kernels_avxvnni = {"avxvnni", here, strip, rows_bytes, strip_bytes, prepare, prepare_part, round_part, compute<lanes>, uma_attention_avx2};
 
 #endif

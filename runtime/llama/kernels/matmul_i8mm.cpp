@@ -28,6 +28,6 @@ bool here() {
 
 } // namespace
 
-const uma_kernels uma_kernels_i8mm = {"i8mm", here, strip, rows_bytes, strip_bytes, prepare, prepare_part, compute<lanes>, uma_attention_neon};
+const uma_kernels uma_kernels_i8mm = {"i8mm", here, strip, rows_bytes, strip_bytes, prepare, prepare_part, round_part, compute<lanes>, uma_attention_neon};
 
 #endif

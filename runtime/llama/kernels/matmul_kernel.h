@@ -364,13 +364,57 @@ template <class F> void prepare_blocks(const uma_job & j, int64_t i, int64_t at,
     }
 }
 
+// round_some rounds B blocks of row i from block at on, at most four, and brings them into their group.
+template <class F, int B> void round_some(const uma_job & j, int64_t i, int64_t at, const float * x) {
+    const int64_t first = i / ROWS * ROWS, n = j.n - first < ROWS ? j.n - first : ROWS, r = i - first;
+    char *        to    = j.rows + (first * (j.k / 32) + n * at) * ACTIVATIONS;
+    float         scale[4];
+    int32_t       sum[4];
+    round_to_bytes<B>(x, (int8_t *) to + r * 32, n * ACTIVATIONS, scale, sum);
+    for (int b = 0; b < B; b++, to += n * ACTIVATIONS) {
+        memcpy(to + n * 32 + r * 4, scale + b, 4);
+        if (F::SHIFT) {
+            const int32_t begin = FROM<F> - F::SHIFT * sum[b];
+            memcpy(to + n * 36 + r * 4, &begin, 4);
+        }
+        if (F::MIN) {
+            const float of = scale[b] * (float) sum[b];
+            memcpy(to + n * 44 + r * 4, &of, 4);
+        }
+    }
+}
+
+// round_blocks does what ggml's rounding and prepare_blocks do, with the same result.
+template <class F> void round_blocks(const uma_job & j, int64_t i, int64_t at, int64_t end, const float * x) {
+    for (; at + 4 <= end; at += 4, x += 128) {
+        round_some<F, 4>(j, i, at, x);
+    }
+    switch (end - at) {
+    case 3:
+        return round_some<F, 3>(j, i, at, x);
+    case 2:
+        return round_some<F, 2>(j, i, at, x);
+    case 1:
+        return round_some<F, 1>(j, i, at, x);
+    }
+}
+
 struct format {
     int strip; // rows of weights
     void (*prepare)(const uma_job &, int64_t row, int64_t from, int64_t to, const char * x); // null: x is read as it is
     void (*compute)(const uma_job &, const uma_piece &);
+    void (*round)(const uma_job &, int64_t row, int64_t from, int64_t to, const float * x); // null: ggml rounds
 };
 
-template <class F, template <class> class Whole> constexpr format quantised_format = {LANES, prepare_blocks<F>, quantised<F, Whole<F>>};
+template <class F> constexpr auto rounding() {
+    if constexpr (ROUNDS && !K<F> && F::HALVES == 1) {
+        return round_blocks<F>;
+    } else {
+        return nullptr;
+    }
+}
+
+template <class F, template <class> class Whole> constexpr format quantised_format = {LANES, prepare_blocks<F>, quantised<F, Whole<F>>, rounding<F>()};
 
 // of is how weights of a type are multiplied; strip is 0 where they are not.
 template <template <class> class Whole> format of(int type) {
@@ -445,6 +489,14 @@ size_t strip_bytes(const uma_job & j) {
 
 void prepare_part(const uma_job & j, int64_t row, int64_t from, int64_t to, const char * x) {
     of<lanes>(j.type).prepare(j, row, from / 32, to / 32, x);
+}
+
+bool round_part(const uma_job & j, int64_t row, int64_t from, int64_t to, const float * x) {
+    const auto round = of<lanes>(j.type).round;
+    if (round) {
+        round(j, row, from / 32, to / 32, x);
+    }
+    return round != nullptr;
 }
 
 void prepare(const uma_job & j) {

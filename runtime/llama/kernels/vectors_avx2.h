@@ -12,6 +12,7 @@ namespace {
 constexpr int  LANES = 8, ROWS = 4, FLOAT_COLUMNS = 3;
 constexpr bool UNSIGNED = VNNI;
 constexpr bool PAIRS    = false;
+constexpr bool ROUNDS   = true; // floats are rounded here, not by ggml
 
 typedef uint32_t vi __attribute__((vector_size(32)));
 typedef int32_t  vs __attribute__((vector_size(32)));
@@ -111,6 +112,43 @@ INLINE int32_t total16(const int8_t * q) {
     __m128i s = _mm_madd_epi16(_mm_maddubs_epi16(_mm_set1_epi8(1), _mm_loadu_si128((const __m128i *) q)), _mm_set1_epi16(1));
     s         = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
     return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
+}
+
+// of_four puts the largest number, or with SUM the sum of whole numbers, of each of four vectors side by side.
+template <bool SUM> INLINE __m128 of_four(const __m256 * v) {
+    const auto both = [](__m256 a, __m256 b) INLINE_LAMBDA {
+        return SUM ? _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), _mm256_castps_si256(b))) : _mm256_max_ps(a, b);
+    };
+    const __m256 a = both(_mm256_unpacklo_ps(v[0], v[1]), _mm256_unpackhi_ps(v[0], v[1])), b = both(_mm256_unpacklo_ps(v[2], v[3]), _mm256_unpackhi_ps(v[2], v[3]));
+    const __m256 c = both(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee));
+    return _mm256_castps256_ps128(both(c, _mm256_permute2f128_ps(c, c, 1)));
+}
+
+// round_to_bytes rounds B blocks of 32 floats, at most four, as ggml does: their bytes, which lie step apart, their scales as half
+// precision keeps them, and the sums of their bytes.
+template <int B> INLINE void round_to_bytes(const float * x, int8_t * q, int64_t step, float * scale, int32_t * sum) {
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7); // packing works on halves
+    const __m256  sign  = _mm256_set1_ps(-0.f);
+    __m256        part[4] = {};
+    for (int b = 0; b < B; b++) {
+        for (int l = 0; l < 4; l++) {
+            part[b] = _mm256_max_ps(part[b], _mm256_andnot_ps(sign, _mm256_loadu_ps(x + 32 * b + 8 * l)));
+        }
+    }
+    const __m128 top = of_four<false>(part), by = _mm_and_ps(_mm_div_ps(_mm_set1_ps(127.f), top), _mm_cmpneq_ps(top, _mm_setzero_ps()));
+    _mm_storeu_ps(scale, _mm_cvtph_ps(_mm_cvtps_ph(_mm_div_ps(top, _mm_set1_ps(127.f)), 0)));
+    float times[4];
+    _mm_storeu_ps(times, by);
+    for (int b = 0; b < B; b++) {
+        __m256i v[4];
+        for (int l = 0; l < 4; l++) {
+            v[l] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 32 * b + 8 * l), _mm256_set1_ps(times[b])));
+        }
+        const __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3]));
+        _mm256_storeu_si256((__m256i *) (q + b * step), _mm256_permutevar8x32_epi32(bytes, order));
+        part[b] = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_add_epi32(v[0], v[1]), _mm256_add_epi32(v[2], v[3])));
+    }
+    _mm_storeu_si128((__m128i *) sum, _mm_castps_si128(of_four<true>(part)));
 }
 
 // load4 reads 16 bytes of each row: t[i] has the i-th four.

@@ -10,6 +10,7 @@ namespace {
 constexpr int  LANES = 16, ROWS = 8, FLOAT_COLUMNS = 6;
 constexpr bool UNSIGNED = true;
 constexpr bool PAIRS    = false;
+constexpr bool ROUNDS   = true; // floats are rounded here, not by ggml
 
 typedef uint32_t vi __attribute__((vector_size(64)));
 typedef int32_t  vs __attribute__((vector_size(64)));
@@ -104,6 +105,53 @@ INLINE int32_t total16(const int8_t * q) {
     __m128i s = _mm_dpbusd_epi32(_mm_setzero_si128(), _mm_set1_epi8(1), _mm_loadu_si128((const __m128i *) q));
     s         = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
     return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
+}
+
+// of_four puts the largest number, or with SUM the sum of whole numbers, of each of four vectors side by side.
+template <bool SUM> INLINE __m128 of_four(const __m256 * v) {
+    const auto both = [](__m256 a, __m256 b) INLINE_LAMBDA {
+        return SUM ? _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), _mm256_castps_si256(b))) : _mm256_max_ps(a, b);
+    };
+    const __m256 a = both(_mm256_unpacklo_ps(v[0], v[1]), _mm256_unpackhi_ps(v[0], v[1])), b = both(_mm256_unpacklo_ps(v[2], v[3]), _mm256_unpackhi_ps(v[2], v[3]));
+    const __m256 c = both(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee));
+    return _mm256_castps256_ps128(both(c, _mm256_permute2f128_ps(c, c, 1)));
+}
+
+// round_to_bytes rounds B blocks of 32 floats, at most four, as ggml does: their bytes, which lie step apart, their scales as half precision
+// keeps them, and the sums of their bytes.
+template <int B> INLINE void round_to_bytes(const float * x, int8_t * q, int64_t step, float * scale, int32_t * sum) {
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15); // packing works on parts of 16 bytes
+    __m512        v[8];
+    __m256        part[4] = {};
+#pragma GCC unroll 4
+    for (int b = 0; b < B; b++) {
+        v[2 * b] = _mm512_loadu_ps(x + 32 * b), v[2 * b + 1] = _mm512_loadu_ps(x + 32 * b + 16);
+        const __m512 top = _mm512_max_ps(_mm512_abs_ps(v[2 * b]), _mm512_abs_ps(v[2 * b + 1]));
+        part[b]          = _mm256_max_ps(_mm512_castps512_ps256(top), _mm512_extractf32x8_ps(top, 1));
+    }
+    const __m128 top = of_four<false>(part), by = _mm_and_ps(_mm_div_ps(_mm_set1_ps(127.f), top), _mm_cmpneq_ps(top, _mm_setzero_ps()));
+    _mm_storeu_ps(scale, _mm_cvtph_ps(_mm_cvtps_ph(_mm_div_ps(top, _mm_set1_ps(127.f)), 0)));
+    float times[4];
+    _mm_storeu_ps(times, by);
+    __m512i whole[8] = {};
+#pragma GCC unroll 4
+    for (int b = 0; b < B; b++) {
+        whole[2 * b]     = _mm512_cvtps_epi32(_mm512_mul_ps(v[2 * b], _mm512_set1_ps(times[b])));
+        whole[2 * b + 1] = _mm512_cvtps_epi32(_mm512_mul_ps(v[2 * b + 1], _mm512_set1_ps(times[b])));
+    }
+#pragma GCC unroll 2
+    for (int b = 0; b < B; b += 2) {
+        const __m512i two =
+            _mm512_permutexvar_epi32(order, _mm512_packs_epi16(_mm512_packs_epi32(whole[2 * b], whole[2 * b + 1]), _mm512_packs_epi32(whole[2 * b + 2], whole[2 * b + 3])));
+        const __m512i fours = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), two);
+        _mm256_storeu_si256((__m256i *) (q + b * step), _mm512_castsi512_si256(two));
+        part[b] = _mm256_castsi256_ps(_mm512_castsi512_si256(fours));
+        if (b + 1 < B) {
+            _mm256_storeu_si256((__m256i *) (q + (b + 1) * step), _mm512_extracti64x4_epi64(two, 1));
+            part[b + 1] = _mm256_castsi256_ps(_mm512_extracti64x4_epi64(fours, 1));
+        }
+    }
+    _mm_storeu_si128((__m128i *) sum, _mm_castps_si128(of_four<true>(part)));
 }
 
 // load4 reads 16 bytes of each row: t[i] has the i-th four.

@@ -12,6 +12,7 @@ namespace {
 constexpr int  LANES = 4, ROWS = 8, FLOAT_COLUMNS = 4;
 constexpr bool UNSIGNED = false;
 constexpr bool PAIRS    = I8MM;
+constexpr bool ROUNDS   = false; // ggml rounds floats
 
 typedef uint32_t vi __attribute__((vector_size(16)));
 typedef int32_t  vs __attribute__((vector_size(16)));
@@ -176,5 +177,7 @@ INLINE void fold4(const vf * a, float * four) {
     const float32x4_t x = vpaddq_f32((float32x4_t) a[0], (float32x4_t) a[1]), y = vpaddq_f32((float32x4_t) a[2], (float32x4_t) a[3]);
     vst1q_f32(four, vpaddq_f32(x, y));
 }
+
+template <int B> void round_to_bytes(const float * x, int8_t * q, int64_t step, float * scale, int32_t * sum); // not with ROUNDS false
 
 } // namespace
