@@ -89,10 +89,12 @@ func TestEngineProbes(t *testing.T) {
 		edits []edit
 		fit   string
 	}{
-		"pinned": {nil, "products attention positions -DUMA_CELLS_SHARED keep barrier repacked adapters heads probe"},
+		"pinned": {nil, "products attention positions -DUMA_CELLS_SHARED keep norms barrier repacked adapters heads " +
+			"probe"},
 		"each on its own": {[]edit{
 			{"ggml/src/ggml-cpu/ops.h", "ggml_compute_forward_flash_attn_ext(const",
 				"ggml_compute_forward_flash_attn_ext(int, const"},
+			{"ggml/src/ggml-cpu/ops.h", "ggml_compute_forward_rope(const", "ggml_compute_forward_rope(int, const"},
 			{"ggml/src/ggml-cpu/ggml-cpu.c", "    atomic_int n_graph;", "    int more; atomic_int n_graph;"},
 			{"src/llama-model.h", "tensors_by_name;", "tensors_of_name;"},
 			{"src/llama-context.h", "llama_adapter_loras_ptr loras;", "llama_adapter_loras_ptr adapters;"},
@@ -100,7 +102,7 @@ func TestEngineProbes(t *testing.T) {
 			{"src/llama-graph.h", "void build_sampling(", "void build_samplers("},
 		}, "products keep"},
 		"cells": {[]edit{{"src/llama-kv-cells.h", "std::vector<llama_pos> pos;", "std::vector<llama_pos> place;"}},
-			"products attention keep barrier repacked adapters heads probe"},
+			"products attention keep norms barrier repacked adapters heads probe"},
 		"products": {[]edit{{"ggml/src/ggml-cpu/traits.h", "virtual ~extra_buffer_type();",
 			"virtual ~extra_buffer_type(); virtual int more() = 0;"}}, "barrier repacked adapters heads probe"},
 	} {
