@@ -62,10 +62,20 @@ template <class V> V load(const float * p) {
 
 // alone keeps a product from becoming a part of the sum behind it, which would then be rounded once.
 template <class V> V alone(V v) {
-#if defined(__x86_64__)
+#if defined(__AVX__)
     asm("" : "+x"(v));
+#else // registers of 16 bytes
+    constexpr int SIZE = sizeof(V) < sizeof(f4) ? sizeof(V) : sizeof(f4), PARTS = sizeof(V) / SIZE;
+    std::conditional_t<std::is_same_v<V, float>, float, f4> part[PARTS];
+    memcpy(part, &v, sizeof(v));
+    for (auto & p : part) {
+#if defined(__x86_64__)
+        asm("" : "+x"(p));
 #else
-    asm("" : "+w"(v));
+        asm("" : "+w"(p));
+#endif
+    }
+    memcpy(&v, part, sizeof(v));
 #endif
     return v;
 }
