@@ -145,6 +145,7 @@ func TestStopped(t *testing.T) {
 	if err := s.Node().Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	waitfor.Stopped(t, s.Node().Pid)
 	ctx := limit(t, longest)
 	_, err := f.Pull(ctx, "k", nil)
 	fabrictest.WantError(t, err, fabric.ErrUnavailable)

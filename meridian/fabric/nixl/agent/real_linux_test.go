@@ -115,18 +115,6 @@ func TestLibraryConformance(t *testing.T) {
 	})
 }
 
-// stopped reports whether no thread of a process runs: on a busy machine one may answer for a while after the signal.
-func stopped(pid int) bool {
-	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
-	for _, file := range threads {
-		stat, err := os.ReadFile(file)
-		if _, state, ok := bytes.Cut(stat, []byte(") ")); err != nil || !ok || state[0] != 'T' {
-			return false
-		}
-	}
-	return len(threads) > 0
-}
-
 // TestStopped: an agent that is stopped, not killed, accepts connections and is silent. No operation takes 2 s, and
 // when it runs again its values are there.
 func TestStopped(t *testing.T) {
@@ -140,7 +128,7 @@ func TestStopped(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	waitfor.True(t, "all threads of the agent are stopped", func() bool { return stopped(pid) })
+	waitfor.Stopped(t, pid)
 	for what, op := range map[string]func(context.Context) error{
 		"pull from the peer":    func(ctx context.Context) error { _, err := other.Pull(ctx, "k", nil); return err },
 		"pull from the agent":   func(ctx context.Context) error { _, err := f.Pull(ctx, "k", nil); return err },
