@@ -56,6 +56,7 @@ func (s *Scheduler) limitMs() float64 {
 }
 
 // missed returns the limit on a step in ms when answers alone, which are predicted to take ms, miss the target anyway.
+// It has the cost model's margin, as the durations that are compared with it.
 func (s *Scheduler) missed(ms float64) float64 { return infeasibleSlack * (ms * s.cost.Margin()) }
 
 // guessLimit returns the duration in ms below which guesses keep the batch: by the deadline of its answers, and by

@@ -2,9 +2,9 @@ package sched
 
 import "time"
 
-// The numbers that shape a step. Each has its unit, the reason for it, and where it can be tried, the experiment:
-// docs/lab/scheduler.md varies them one by one in the simulator. The cost model's are in cost/cost.go, those of guesses
-// in package guess, of shares in package queue, of threads in package threads.
+// The numbers that shape a step, each with its unit and the reason for it. docs/lab/scheduler.md varies those of
+// meridian one by one in the simulator, and names those that it does not. The cost model's are in cost/cost.go, those
+// of guesses in package guess, of shares in package queue, of threads in package threads.
 
 // Defaults that stand where a Config field is 0.
 const (

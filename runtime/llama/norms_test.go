@@ -11,7 +11,7 @@ import (
 	"github.com/uma-serve/uma-serve/runtime/llama/kernels"
 )
 
-// equal compares what is computed here with what ggml computes, bit for bit.
+// normsEqual compares what is computed here with what ggml computes, bit for bit.
 func normsEqual(t *testing.T, c kernels.Norms, name string, rng *rand.Rand, factors int) {
 	t.Helper()
 	normal := func(n int) []float32 {

@@ -1,9 +1,9 @@
 //go:build linux && (amd64 || arm64) && llama_engine && !llama_no_products && !llama_no_norms
 
 // Norms and rotations of a step's rows. ggml adds up the squares of a row one after the other, in float64, and waits for each
-// addition; it computes the angles of a position again in each layer, and rotates one pair after the other. Of a prompt's time on
-// a 135 M model that was a twelfth. Here four rows' squares are added side by side, each in ggml's order, a thread keeps the angles
-// of its rows for the next layers, and a rotation is a few vectors. The results are ggml's, bit for bit.
+// addition; it computes the angles of a position again in each layer, and rotates one pair after the other. Of a prompt's time on a
+// 135 M model that was a twelfth. Here the squares of up to eight rows are added side by side, each in ggml's order, a thread keeps
+// the angles of its rows for the next layers, and a rotation is a few vectors. The results are ggml's, bit for bit.
 //
 // The linker puts these functions in the place of ggml's (--wrap, see norms.go).
 
