@@ -15,6 +15,7 @@ var rules = []rule{
 	{"runtime/enginetest", []string{"runtime", "meridian", "internal/invariants"},
 		"the contract of an engine; meridian has the reference of the probe"},
 	{"runtime/llama/kernels", nil, "C++ for the binding: a change of ours would compile it again"},
+	{"runtime/llama/cuts", nil, "borders in a text: it knows no engine"},
 	{"runtime/llama",
 		[]string{"runtime", "runtime/views", "model/gguf", "internal/cli/buildinfo", "internal/host/cpus",
 			"internal/invariants"},
