@@ -306,7 +306,7 @@ var rules = []rule{
 		"a mixture, rules to judge by, and the mixture in virtual time; the daemon's processes are bench's"},
 
 	// What several programs share.
-	{"internal/archs", []string{"internal/testutil/daemonproc", "model/gguf/gguffile"},
+	{"internal/archs", []string{"internal/testutil/daemonproc", "model/gguf/gguffile", "runtime/ggufgen"},
 		"it compares two servers from outside"},
 	{"internal/cli", []string{"internal/cli/buildinfo"}, "every program completes, and has manual pages"},
 	{"internal/cli/buildinfo", nil, "every program has a version"},
