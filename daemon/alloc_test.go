@@ -64,7 +64,8 @@ func servingAllocatesNothing(t *testing.T, r *running) {
 		}
 		read(tokens) // buffers find their size
 		perToken := math.Inf(1)
-		for done := 0; done < rounds && perToken > most; done++ { // the least counts: overload wakes and parks goroutines more
+		// The least counts: overload wakes and parks goroutines more.
+		for done := 0; done < rounds && perToken > most; done++ {
 			var before, after goruntime.MemStats
 			goruntime.ReadMemStats(&before)
 			read(tokens)
