@@ -111,7 +111,8 @@ func withHeads(t tools, model, dir string) (map[string]*headResult, error) {
 			continue
 		}
 		// A row of some models depends on what is computed beside it, beyond rounding.
-		other, err := new(headResult).answers(t, model, "--speculate", "off", "--batch-size", "48", "--ubatch-size", "48")
+		other, err := new(headResult).answers(t, model, "--speculate", "off", "--batch-size", "48", "--ubatch-size",
+			"48")
 		if err != nil {
 			return nil, err
 		}
