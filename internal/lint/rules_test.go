@@ -98,9 +98,11 @@ var rules = []rule{
 
 	// The daemon and what it is made of.
 	{"ipc", []string{"daemon/shm/connstate", "internal/host/sockpath", "internal/invariants", "ipc/poll",
-		"ipc/ring", "ipc/sockdiag", "ipc/sys", "ipc/tlspipe", "ipc/wire", "ipc/wire/split"},
+		"ipc/rights", "ipc/ring", "ipc/share", "ipc/sockdiag", "ipc/sys", "ipc/tlspipe", "ipc/wire", "ipc/wire/split"},
 		"sockets and frames; what a request does is its handler's"},
 	{"ipc/poll", nil, "descriptors and readiness; whose they are, the loop says"},
+	{"ipc/rights", nil, "descriptors that come with bytes; what they are for, the loop and its link know"},
+	{"ipc/share", nil, "who makes way for whom; what a session is, the loop knows"},
 	{"ipc/ring", nil, "bytes in order; whose they are, and under which lock, its owner knows"},
 	{"ipc/tlspipe", []string{"ipc/sys"}, "it ends TLS; what the clients ask, the loop sees"},
 	{"ipc/sys", nil, "calls of the system on one descriptor"},
