@@ -290,13 +290,13 @@ func headsTable(results []*result) string {
 const headsIntro = `
 ## Heads with a file
 
-A head in a separate file drafts for models of these architectures, of whose layers llama.cpp yields the inputs (EAGLE-3,
-DFlash) or whose cells it shares (the assistant of Gemma 4); with the others the daemon does not start, and says so.
-Each model is served with a random head, whose guesses come true by chance alone, and asked for prompts of 5 to 602
-tokens, a prefix, a fork, three sampled answers with a seed, and four answers at once that do not fit into the context
-together. **=** means that every token is the one without drafts; a tie is as above. Where answers part, the table says
-how far they part without drafts in steps of at most 48 tokens in the place of 64. Behind it are the guesses that came
-true, and all.
+A head in a separate file drafts for models of these architectures, of whose layers llama.cpp yields the inputs
+(EAGLE-3, DFlash) or whose cells it shares (the assistant of Gemma 4); with the others the daemon does not start, and
+says so. Each model is served with a random head, whose guesses come true by chance alone, and asked for prompts of 5
+to 602 tokens, a prefix, a fork, three sampled answers with a seed, and four answers at once that do not fit into the
+context together. **=** means that every token is the one without drafts; a tie is as above. Where answers part, the
+table says how far they part without drafts in steps of at most 48 tokens in the place of 64. Behind it are the guesses
+that came true, and all.
 
 | model | memory | EAGLE-3 | DFlash | assistant |
 |---|---|---|---|---|
