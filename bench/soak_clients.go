@@ -12,8 +12,8 @@ import (
 
 	"github.com/uma-serve/uma-serve/bench/soak"
 	uma "github.com/uma-serve/uma-serve/client"
-	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/frames"
 )
 
 // event plays one event of the day.

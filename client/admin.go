@@ -7,8 +7,8 @@ import (
 	"io"
 	"time"
 
-	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/frames"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 

@@ -13,9 +13,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/internal/host/sockpath"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/frames"
 )
 
 var (

@@ -7,8 +7,8 @@ import (
 	"io"
 	"slices"
 
-	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/frames"
 )
 
 // EmbedRequest asks for the embeddings of texts. docs/protocol.md describes each field.

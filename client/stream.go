@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/frames"
 )
 
 // Stream delivers the events of one request, in order. Read it to its end, cancel its context, or Close it.

@@ -119,9 +119,9 @@ var rules = []rule{
 	{"models/download", []string{"internal/cli/clierr", "internal/host/sandbox", "models/pull"},
 		"processes that download: what becomes of a model is its caller's"},
 	{"models/pull/pulltest", nil, "a server for tests, which must not share the client's code"},
-	{"client", []string{"internal/host/sockpath", "ipc/wire", "ipc/wire/reports", "ipc/wire/split"},
+	{"client", []string{"internal/host/sockpath", "ipc/wire", "ipc/wire/frames", "ipc/wire/reports", "ipc/wire/split"},
 		"public: programs of others import it, so it brings neither the daemon nor the engine along"},
-	{"client/frames", []string{"ipc/wire", "ipc/wire/jsontext", "sampler", "sched/slo"},
+	{"ipc/wire/frames", []string{"ipc/wire", "ipc/wire/jsontext", "sampler", "sched/slo"},
 		"frames and events as bytes: who sends them where, its callers know"},
 	{"scripts/head/collect", []string{"model/template", "runtime", "runtime/llama"},
 		"a program that a script's user runs: an engine, and the chat template of its model"},
@@ -134,7 +134,7 @@ var rules = []rule{
 	{"daemon/api", []string{"ipc/wire", "ipc/wire/reports", "runtime"},
 		"foreign APIs: a translation to the one request; the daemon is behind an interface, and runtime has value " +
 			"types of info"},
-	{"daemon/api/apitest", []string{"client/frames", "daemon/api", "ipc/wire", "ipc/wire/reports", "runtime"},
+	{"daemon/api/apitest", []string{"ipc/wire/frames", "daemon/api", "ipc/wire", "ipc/wire/reports", "runtime"},
 		"a backend for tests of APIs, without the " +
 			"daemon"},
 	{"daemon/api/anthropic", []string{"daemon/api", "ipc/wire", "ipc/wire/reports"},
@@ -268,7 +268,7 @@ var rules = []rule{
 	{"daemon/scrapes", nil, "texts in, one text out"},
 	{"daemon/front/lastwords", []string{"daemon/http", "daemon/shm/connstate", "ipc/wire"},
 		"an error and a place within an answer become bytes; who ended, and who hears it, the front knows"},
-	{"daemon/front/engineproc", []string{"client/frames", "daemon/config", "daemon/devices", "daemon/documents",
+	{"daemon/front/engineproc", []string{"ipc/wire/frames", "daemon/config", "daemon/devices", "daemon/documents",
 		"daemon/link", "daemon/opening", "daemon/shm/connstate", "internal/host/sandbox", "ipc", "ipc/wire",
 		"ipc/wire/split"},
 		"one engine process: which model it has, and who asks it, the front knows"},
@@ -278,7 +278,7 @@ var rules = []rule{
 	{"daemon/front/modelnews", []string{"ipc/wire", "ipc/wire/reports", "models/download"},
 		"states as values become events; who watches, the front knows"},
 	{"daemon/front", []string{
-		"client/frames", "daemon/account", "daemon/adapters", "daemon/api", "daemon/api/anthropic",
+		"ipc/wire/frames", "daemon/account", "daemon/adapters", "daemon/api", "daemon/api/anthropic",
 		"daemon/api/changes", "daemon/api/control", "daemon/api/gemini", "daemon/api/lmstudio", "daemon/api/ollama",
 		"daemon/api/resume", "daemon/config", "daemon/devices", "daemon/documents", "daemon/entry", "daemon/hosttier",
 		"daemon/http", "daemon/kept", "daemon/kvevents", "daemon/link", "daemon/opening", "daemon/page",
@@ -295,7 +295,7 @@ var rules = []rule{
 		"what it predicts of the daemon rests on the daemon's parts, not on the daemon"},
 	{"sim/blis", []string{"internal/invariants", "sched", "sim", "sim/latency", "sim/workload"},
 		"another simulator's rules, step times and clusters, on this one's clock; nothing of the core"},
-	{"bench", []string{"client", "client/frames", "grammar", "grammar/jsonschema", "internal/cli/buildinfo",
+	{"bench", []string{"client", "ipc/wire/frames", "grammar", "grammar/jsonschema", "internal/cli/buildinfo",
 		"internal/host/hostmem", "internal/testutil/daemonproc", "ipc/wire", "ipc/wire/reports", "ipc/wire/split",
 		"kvsnap/snapshot/format", "meridian",
 		"model/gguf/gguffile", "models/heldout", "runtime", "sched", "sim/synthetic", "sim/workload"},
@@ -363,7 +363,7 @@ var rules = []rule{
 		"a client: no daemon and no engine is in it"},
 	{"cmd/uma-cli/internal/ask", []string{"cmd/uma-cli/internal/chat", "client", "internal/cli/ui", "ipc/wire"},
 		"a client's verb"},
-	{"cmd/uma-cli/internal/chat", []string{"client", "client/frames", "cmd/uma-cli/internal/inspect",
+	{"cmd/uma-cli/internal/chat", []string{"client", "ipc/wire/frames", "cmd/uma-cli/internal/inspect",
 		"cmd/uma-cli/internal/lineedit", "internal/cli/clierr", "internal/cli/ui", "ipc/wire", "ipc/wire/reports",
 		"sampler"},
 		"a client: it reaches the daemon by its socket alone"},
@@ -390,7 +390,7 @@ var rules = []rule{
 
 // pure are the packages whose value is that they can be replayed and simulated: time is an argument, nothing runs
 // beside them and nothing is read from outside.
-var pure = []string{"arbiter", "client/frames", "core", "grammar", "grammar/gbnf", "grammar/lark", "grammar/regex",
+var pure = []string{"arbiter", "ipc/wire/frames", "core", "grammar", "grammar/gbnf", "grammar/lark", "grammar/regex",
 	"grammar/jsonschema", "grammar/toolcalls", "model/toolcall", "model/toolcall/stream", "sched", "sched/cost",
 	"sched/forecast", "sched/guess", "sched/price", "sched/queue", "sched/reason", "sched/slo", "sched/trace", "spec",
 	"meridian",
