@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/bench/soak"
-	uma "github.com/uma-serve/uma-serve/client"
+	uma "github.com/uma-serve/uma-serve/internal/wireclient"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/frames"
 )
