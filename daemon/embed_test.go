@@ -263,7 +263,8 @@ func TestEmbedRefusals(t *testing.T) {
 		{fake.Config{Pooling: runtime.PoolRank}, nil, "ranks pairs of texts"},
 	} {
 		r := serve(t, c.cfg, c.args...)
-		if got, says := code(r, wireclient.EmbedTexts("a")); got != wire.NotSupported || !strings.Contains(says, c.says) {
+		got, says := code(r, wireclient.EmbedTexts("a"))
+		if got != wire.NotSupported || !strings.Contains(says, c.says) {
 			t.Errorf("%s %s, want %q", got, says, c.says)
 		}
 		info := r.info().Model

@@ -33,7 +33,7 @@ func TestLimits(t *testing.T) {
 			for i := range c.sends {
 				mine.send(fmt.Sprint(i), c.edit)
 				h.arrived(max(1, i)) // all but the first stay in the mailbox
-				if i == 0 { // it runs, and the others wait
+				if i == 0 {          // it runs, and the others wait
 					h.steps("the first runs", func() bool {
 						st := h.loop.core.Scheduler().Stats()
 						return st.Prefilling+st.Decoding == 1

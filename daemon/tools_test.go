@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/said"
-	"github.com/uma-serve/uma-serve/internal/wireclient"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/model/template"

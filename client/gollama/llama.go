@@ -25,7 +25,7 @@ type LLama struct {
 	newest   string // the prompt of the newest Predict or Eval and its answer, for SaveState
 }
 
-// info is what LLama needs of the daemon's answer to info.
+// info has the members of the daemon's report that LLama needs.
 type info struct {
 	Model *struct {
 		Path    string `json:"path"`
