@@ -15,6 +15,7 @@ var rules = []rule{
 	{"runtime/enginetest", []string{"runtime", "meridian", "internal/invariants"},
 		"the contract of an engine; meridian has the reference of the probe"},
 	{"runtime/llama/kernels", nil, "C++ for the binding: a change of ours would compile it again"},
+	{"runtime/llama/cuts", nil, "borders in a text: it knows no engine"},
 	{"runtime/llama",
 		[]string{"runtime", "runtime/views", "model/gguf", "internal/cli/buildinfo", "internal/host/cpus",
 			"internal/invariants"},
@@ -312,7 +313,7 @@ var rules = []rule{
 		"a mixture, rules to judge by, and the mixture in virtual time; the daemon's processes are bench's"},
 
 	// What several programs share.
-	{"internal/archs", []string{"internal/testutil/daemonproc", "model/gguf/gguffile"},
+	{"internal/archs", []string{"internal/testutil/daemonproc", "model/gguf/gguffile", "runtime/ggufgen"},
 		"it compares two servers from outside"},
 	{"internal/cli", []string{"internal/cli/buildinfo"}, "every program completes, and has manual pages"},
 	{"internal/cli/buildinfo", nil, "every program has a version"},

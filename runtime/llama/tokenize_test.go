@@ -13,6 +13,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
+	"github.com/uma-serve/uma-serve/runtime/llama/cuts"
 )
 
 // withPreTokenizer is the tiny model with another tokenizer.ggml.pre.
@@ -94,7 +95,7 @@ func TestTokenizePieces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v.cuts.atMarkers = false
+	v.cuts.AtMarkers = false
 	want, err := v.Tokenize(nil, text, true, true)
 	if err != nil {
 		t.Fatal(err)
@@ -128,7 +129,7 @@ func TestTokenizeCut(t *testing.T) {
 	for _, pre := range pres {
 		t.Run(pre, func(t *testing.T) {
 			v := mustOpen(t, runtime.Options{ModelPath: withPreTokenizer(t, pre), ContextTokens: 256}).Vocab().(*vocab)
-			if !v.cuts.words {
+			if !v.cuts.Words {
 				t.Fatal("its texts are not cut between words: the test shows nothing")
 			}
 			seed := rand.Uint64()
@@ -171,7 +172,7 @@ func TestTokenizeCut(t *testing.T) {
 func TestCrosses(t *testing.T) {
 	for piece, want := range map[string]bool{"": false, " the": false, "the ": true, "of the": true, "a\n": true,
 		"\n\na": false, ". ": false, ".\n": false} {
-		if crosses([]byte(piece)) != want {
+		if cuts.Crosses([]byte(piece)) != want {
 			t.Errorf("%q: %v", piece, !want)
 		}
 	}
