@@ -38,7 +38,7 @@ type View struct {
 // immutable.
 type ViewSegment struct {
 	At, N int
-	Rows  []float32 // N embeddings, one behind the other
+	Rows  []float32 `json:"-"` // N embeddings, one behind the other
 	// Together: the rows see each other, so that one Decode has them all.
 	Together bool
 }
@@ -51,6 +51,9 @@ func (p *ViewSegment) Row(i int) []float32 {
 
 // IsImage reports whether t stands for a row of an image.
 func IsImage(t Token) bool { return t < NoToken }
+
+// BeginsImage reports whether t stands for the first row of a segment of an image.
+func BeginsImage(t Token) bool { return int64(NoToken)-1-int64(t) >= imageBegin }
 
 // imageBegin is the bit of an id, as its distance below NoToken, that the first row of a segment has.
 const imageBegin = 1 << 30
@@ -69,7 +72,7 @@ func ImageToken(hash uint32, begin bool) Token {
 // and restored whole: its ids are hashes, and only all of them together name the picture safely.
 func WholeImages(tokens []Token, most int) int {
 	for n := most; n > 0; n-- {
-		if n >= len(tokens) || !IsImage(tokens[n]) || int64(NoToken)-1-int64(tokens[n]) >= imageBegin {
+		if n >= len(tokens) || !IsImage(tokens[n]) || BeginsImage(tokens[n]) {
 			return n
 		}
 	}
@@ -86,6 +89,8 @@ type Images struct {
 	SampleRate int `json:"sample_rate,omitempty"`
 	// Bytes is the memory of the projector's weights, as the size of the file.
 	Bytes int64 `json:"bytes"`
+	// Width is the number of values of a row.
+	Width int `json:"-"`
 }
 
 // See reports whether images are read; im may be nil.
@@ -106,7 +111,8 @@ func (im *Images) Reads(sound bool) bool {
 type ImageCounts struct {
 	Encoded   uint64 // segments of pictures that were encoded
 	Heard     uint64 // segments of sounds that were encoded
-	Cached    uint64 // pictures and sounds whose view was at hand
+	Cached    uint64 // pictures and sounds whose view was in memory
+	Loaded    uint64 // those whose view came from a ViewStore
 	Seconds   float64
 	CacheSize int64 // bytes of the embeddings that are kept
 }
@@ -126,6 +132,24 @@ type Viewer interface {
 	WaitEncoded(d time.Duration)
 	// ImageCounts is safe from any goroutine.
 	ImageCounts() ImageCounts
+	// KeptViews returns the views that are kept in memory.
+	KeptViews() KeptViews
+}
+
+// KeptViews are the views that a Viewer keeps in memory. Its methods are safe from any goroutine.
+type KeptViews interface {
+	// StoreIn has every view that is made from now on stored too, and looks there for those that are not in memory.
+	StoreIn(ViewStore)
+	// Forget drops those for which of returns true from memory.
+	Forget(of func(hash [32]byte, ns uint64) bool)
+}
+
+// ViewStore keeps views outside the memory of the engine. Its methods are safe from any goroutine and may wait for a
+// disk. hash names the medium and the projector.
+type ViewStore interface {
+	// Load returns a view that this engine may use as if it had made it; nil: there is none.
+	Load(hash [32]byte, ns uint64) *View
+	Store(hash [32]byte, ns uint64, v *View)
 }
 
 // ImageRow says that row Row of a Batch is row At of a segment of an image.

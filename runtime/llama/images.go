@@ -86,6 +86,7 @@ func (e *engine) openImages(o runtime.Options) error {
 		facts: &runtime.Images{Projector: o.Projector, Sees: bool(facts.sees), Together: bool(facts.together),
 			SampleRate: int(facts.sample_rate), Bytes: size},
 	}
+	e.images.facts.Width = e.images.width
 	why := error(nil)
 	switch {
 	case !bool(facts.sees) && facts.sample_rate <= 0:
@@ -150,6 +151,9 @@ func (e *engine) WaitEncoded(d time.Duration) {
 		e.images.views.Wait(d)
 	}
 }
+
+// KeptViews implements runtime.Viewer.
+func (e *engine) KeptViews() runtime.KeptViews { return &e.images.views }
 
 // ImageCounts implements runtime.Viewer.
 func (e *engine) ImageCounts() runtime.ImageCounts {

@@ -97,8 +97,8 @@ type engine struct {
 
 // headState is the state of the model's head, see heads.go.
 type headState struct {
-	headLoaded  bool
-	headBytes   uint64 // of its weights
+	headBytes   uint64 // of its weights; 0: the model was loaded without it
+	flash       int32  // of Options.FlashAttn, the enum llama_flash_attn_type
 	keepsStates bool   // the rows of a Decode do
 	// layers are those whose inputs are the state of a row, joined the scratch for one; nil: a row's state is that
 	// before the last norm.
@@ -151,7 +151,9 @@ func Open(o runtime.Options) (runtime.Engine, error) {
 
 	e := &engine{path: o.ModelPath, stop: new(C.uma_stop), positions: int(file.Positions)}
 	e.aborted = abortedOf(e.stop)
-	e.headLoaded, e.headBytes = o.Head && builtHeads && file.HeadLayers > 0, file.HeadBytes
+	if e.flash = flash; o.Head && builtHeads && file.HeadLayers > 0 {
+		e.headBytes = file.HeadBytes
+	}
 	if err := e.load(o); err != nil {
 		e.free()
 		return nil, err
@@ -235,7 +237,7 @@ func loadModel(o *runtime.Options, head bool) (*C.struct_llama_model, error) {
 }
 
 func (e *engine) load(o runtime.Options) (err error) {
-	if e.model, err = loadModel(&o, e.headLoaded); err != nil {
+	if e.model, err = loadModel(&o, e.headBytes > 0); err != nil {
 		return err
 	}
 	if !C.llama_model_has_decoder(e.model) || C.llama_model_has_encoder(e.model) ||
