@@ -27,9 +27,10 @@ func TestRequestFields(t *testing.T) {
 		ask  client.Request
 		want func(r *wire.Request)
 	}{
-		{client.Request{Prompt: "a", ParseSpecial: true, Sampling: client.Sampling{Samplers: []string{"top_k",
-			"temperature"}}}, func(r *wire.Request) {
-			r.Prompt, r.ParseSpecial, r.Sampling.Order = "a", true, []sampler.Stage{sampler.TopK, sampler.Temperature}
+		{client.Request{Prompt: "a", ParseSpecial: true, Sampling: client.Sampling{
+			Samplers: []string{"temperature", "top_k"}}}, func(r *wire.Request) {
+			r.Prompt, r.ParseSpecial, r.Sampling.TopP, r.Sampling.MinP = "a", true, 1, 0
+			r.Sampling.Order = []sampler.Stage{sampler.Temperature, sampler.TopK}
 		}},
 		{client.Request{PromptTokens: []int32{1, 2}, FillOnly: true, MaxTokens: 9}, func(r *wire.Request) {
 			r.PromptTokens, r.FillOnly = []int32{1, 2}, true
