@@ -86,7 +86,7 @@ type Sampling struct {
 	DryAllowedLength *int     `json:"dry_allowed_length,omitempty"`
 	DryPenaltyLastN  *int     `json:"dry_penalty_last_n,omitempty"`
 	DryBreaks        []string `json:"dry_sequence_breakers,omitzero"` // none, if it is empty and not nil
-	Samplers         []string `json:"samplers,omitempty"`             // the stages, in their order
+	Samplers         []string `json:"samplers,omitempty"`             // the stages, in their order; others are off
 
 	LogitBias     []Bias   `json:"logit_bias,omitempty"`
 	BadWords      []string `json:"bad_words,omitempty"`

@@ -27,18 +27,22 @@ func TestRequestFields(t *testing.T) {
 		ask  client.Request
 		want func(r *wire.Request)
 	}{
-		{client.Request{Prompt: "a"}, func(r *wire.Request) { r.Prompt = "a" }},
+		{client.Request{Prompt: "a", ParseSpecial: true, Sampling: client.Sampling{
+			Samplers: []string{"temperature", "top_k"}}}, func(r *wire.Request) {
+			r.Prompt, r.ParseSpecial, r.Sampling.TopP, r.Sampling.MinP = "a", true, 1, 0
+			r.Sampling.Order = []sampler.Stage{sampler.Temperature, sampler.TopK}
+		}},
 		{client.Request{PromptTokens: []int32{1, 2}, FillOnly: true, MaxTokens: 9}, func(r *wire.Request) {
 			r.PromptTokens, r.FillOnly = []int32{1, 2}, true
 		}},
-		{client.Request{ID: "mine", Model: "m", Prompt: "<&>\u2028", ParseSpecial: true, Suffix: "s",
+		{client.Request{ID: "mine", Model: "m", Prompt: "<&>\u2028", Suffix: "s",
 			TruncatePrompt: -1, CacheSalt: "c", MaxTokens: 5, Stop: []string{"x"}, Indent: 2, MaxTimeMs: 3,
 			Format: client.Format{Choice: []string{"<a>"}}, Effort: "low", LoRA: []client.LoRA{{ID: 1, Scale: 0.5}},
 			PromptLogprobs: 2, EveryToken: true, Progress: new(false), Priority: client.Background,
 			SLO:       client.SLO{TTFTMs: 1, ITLMs: 2, TTOTMs: 3, Strict: true},
 			Speculate: new(0), Traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 			Metadata: []byte(`{"a": "<"}`)}, func(r *wire.Request) {
-			r.ID, r.Model, r.Prompt, r.ParseSpecial, r.Suffix = "mine", "m", "<&>\u2028", true, "s"
+			r.ID, r.Model, r.Prompt, r.Suffix = "mine", "m", "<&>\u2028", "s"
 			r.TruncatePrompt, r.CacheSalt, r.MaxTokens, r.Stop = -1, "c", 5, []string{"x"}
 			r.Indent, r.MaxTime = 2, 3*time.Millisecond
 			r.Format = wire.Format{Kind: wire.FormatChoice, Choices: []string{"<a>"}}
@@ -84,7 +88,7 @@ func TestRequestFields(t *testing.T) {
 			Seed:         new(uint64(math.MaxUint64)), DynatempRange: new(0.5), DynatempExponent: new(2.0),
 			XTCProbability: new(0.5), XTCThreshold: new(0.25), Mirostat: new(2), MirostatTau: new(4.0),
 			MirostatEta: new(0.5), DryMultiplier: new(0.5), DryBase: new(2.0), DryAllowedLength: new(3),
-			DryPenaltyLastN: new(7), DryBreaks: []string{}, Samplers: []string{"top_k", "temperature"},
+			DryPenaltyLastN: new(7), DryBreaks: []string{},
 			LogitBias: []client.Bias{{Token: 5, Add: math.Inf(-1)}, {Token: 6, Add: 1.5}, {Text: "<t>", Add: -1}},
 			BadWords:  []string{"<w>"}, AllowedTokens: []int32{5}, StopTokens: []int32{6}, MinTokens: new(2),
 			IgnoreEOS: true, Logprobs: new(3), PostSampling: true}}, func(r *wire.Request) {
@@ -94,9 +98,9 @@ func TestRequestFields(t *testing.T) {
 				FrequencyPenalty: 0.5, PresencePenalty: -0.5, PenaltyLastN: -1, Seed: math.MaxUint64, SeedSet: true,
 				DynatempRange: 0.5, DynatempExponent: 2, XTCProbability: 0.5, XTCThreshold: 0.25, Mirostat: 2,
 				MirostatTau: 4, MirostatEta: 0.5, DryMultiplier: 0.5, DryBase: 2, DryAllowedLength: 3,
-				DryPenaltyLastN: 7, Order: []sampler.Stage{sampler.TopK, sampler.Temperature},
-				LogitBias:     []sampler.Bias{{Token: 5, Bias: float32(math.Inf(-1))}, {Token: 6, Bias: 1.5}},
-				AllowedTokens: []int32{5}, StopTokens: []int32{6}, MinTokens: 2, IgnoreEOS: true, Logprobs: 3,
+				DryPenaltyLastN: 7,
+				LogitBias:       []sampler.Bias{{Token: 5, Bias: float32(math.Inf(-1))}, {Token: 6, Bias: 1.5}},
+				AllowedTokens:   []int32{5}, StopTokens: []int32{6}, MinTokens: 2, IgnoreEOS: true, Logprobs: 3,
 				PostSampling: true}
 		}},
 	} {
