@@ -41,6 +41,9 @@ type ViewSegment struct {
 	Rows  []float32 // N embeddings, one behind the other
 	// Together: the rows see each other, so that one Decode has them all.
 	Together bool
+	// Width is the number of rows in a line, where the model's positions have several dimensions and the rows are a
+	// grid; 0: the rows' positions follow one another.
+	Width int
 }
 
 // Row returns the embedding of row i of the segment.

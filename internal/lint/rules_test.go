@@ -10,14 +10,16 @@ var rules = []rule{
 	{"runtime/ggufgen", []string{"model/gguf/gguffile"}, "it writes models for tests of any package"},
 	{"runtime/pooling", []string{"runtime"}, "vectors of rows: it knows no engine"},
 	{"runtime/views", []string{"runtime"}, "what was encoded, and who waits: it knows no engine"},
+	{"runtime/grid", []string{"runtime"}, "rows and positions: it knows no engine"},
+	{"runtime/textcut", nil, "where a text may be cut: it knows no vocabulary"},
 	{"runtime/fake", []string{"runtime", "internal/invariants"},
 		"the simulator has it; it must not bring the daemon along"},
 	{"runtime/enginetest", []string{"runtime", "meridian", "internal/invariants"},
 		"the contract of an engine; meridian has the reference of the probe"},
 	{"runtime/llama/kernels", nil, "C++ for the binding: a change of ours would compile it again"},
 	{"runtime/llama",
-		[]string{"runtime", "runtime/views", "model/gguf", "internal/cli/buildinfo", "internal/host/cpus",
-			"internal/invariants"},
+		[]string{"runtime", "runtime/views", "runtime/grid", "runtime/textcut", "model/gguf", "internal/cli/buildinfo",
+			"internal/host/cpus", "internal/invariants"},
 		"a binding, with nothing of what is done with it"},
 
 	// The pure parts.

@@ -176,7 +176,7 @@ func (c Config) plan(v *vocabulary) []*tensor {
 		matrix("", blk+"attn_q", q, d, queryKey)
 		matrix("", blk+"attn_k", kv, d, queryKey)
 		matrix(partValue, blk+"attn_v", kv, d, valueOut)
-		if c.Arch == Maincoder { // normalised queries and keys have lost the scale of their matrices
+		if c.Arch == Maincoder || c.Arch == Qwen3VL { // norms have taken the scale of the matrices
 			vector(blk+"attn_q_norm", c.HeadDim, func(int) float64 { return queryKey })
 			vector(blk+"attn_k_norm", c.HeadDim, func(int) float64 { return queryKey })
 		}

@@ -214,7 +214,7 @@ func loadModel(o *runtime.Options, head bool) (*C.struct_llama_model, error) {
 		return nil, modelError(o.ModelPath, err.Error())
 	}
 	var inHost *C.char
-	if text := expertsPattern(o.CPUMoE); text != "" && layers > 0 {
+	if text := runtime.ExpertsPattern(o.CPUMoE); text != "" && layers > 0 {
 		inHost = C.CString(text)
 		defer C.free(unsafe.Pointer(inHost))
 	}

@@ -90,7 +90,7 @@ func TestTokenizePieces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v.cuts.atMarkers = false
+	v.cuts.AtMarkers = false
 	want, err := v.Tokenize(nil, text, true, true)
 	if err != nil {
 		t.Fatal(err)
@@ -120,7 +120,7 @@ func TestTokenizeCut(t *testing.T) {
 	for _, pre := range pres {
 		t.Run(pre, func(t *testing.T) {
 			v := mustOpen(t, runtime.Options{ModelPath: withPreTokenizer(t, pre), ContextTokens: 256}).Vocab().(*vocab)
-			if !v.cuts.words {
+			if !v.cuts.Words {
 				t.Fatal("its texts are not cut between words: the test shows nothing")
 			}
 			seed := rand.Uint64()
@@ -156,16 +156,6 @@ func TestTokenizeCut(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// A vocabulary with tokens that span words is not cut between words.
-func TestCrosses(t *testing.T) {
-	for piece, want := range map[string]bool{"": false, " the": false, "the ": true, "of the": true, "a\n": true,
-		"\n\na": false, ". ": false, ".\n": false} {
-		if crosses([]byte(piece)) != want {
-			t.Errorf("%q: %v", piece, !want)
-		}
 	}
 }
 

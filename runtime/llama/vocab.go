@@ -17,6 +17,7 @@ import (
 	"unsafe"
 
 	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/runtime/textcut"
 )
 
 // maxText is the longest text that Tokenize accepts, in bytes.
@@ -38,7 +39,7 @@ type vocab struct {
 	flags    []uint8
 	bos, eos runtime.Token
 	template string
-	cuts     cuts
+	cuts     textcut.Cuts
 
 	mu      sync.RWMutex          // held for reading while llama.cpp tokenizes, for writing by close
 	v       *C.struct_llama_vocab // nil after close
@@ -83,15 +84,15 @@ func newVocab(cv *C.struct_llama_vocab) (*vocab, error) {
 		return nil, errors.New("read the vocabulary: " + drainLogs(slog.LevelError))
 	}
 	kind := C.llama_vocab_type(cv)
-	v.cuts.recursive = kind == C.LLAMA_VOCAB_TYPE_BPE
-	v.cuts.atMarkers = (kind == C.LLAMA_VOCAB_TYPE_BPE || kind == C.LLAMA_VOCAB_TYPE_SPM) &&
+	v.cuts.Recursive = kind == C.LLAMA_VOCAB_TYPE_BPE
+	v.cuts.AtMarkers = (kind == C.LLAMA_VOCAB_TYPE_BPE || kind == C.LLAMA_VOCAB_TYPE_SPM) &&
 		!bool(C.llama_vocab_get_add_eos(cv))
-	v.cuts.words = v.cuts.recursive && v.cuts.atMarkers
+	v.cuts.Words = v.cuts.Recursive && v.cuts.AtMarkers
 	for t := range runtime.Token(n) {
 		if v.flags[t]&flagMarker != 0 {
-			v.cuts.add(v.Text(t), v.flags[t]&flagStrips == 0)
-		} else if crosses(v.Piece(t)) {
-			v.cuts.words = false
+			v.cuts.Add(v.Text(t), v.flags[t]&flagStrips == 0)
+		} else if textcut.Crosses(v.Piece(t)) {
+			v.cuts.Words = false
 		}
 	}
 	return v, nil
@@ -130,7 +131,7 @@ func (v *vocab) Tokenize(dst []runtime.Token, text string, addSpecial, parseSpec
 	defer v.scratch.Put(buf)
 	n := len(dst)
 	for {
-		k := v.cuts.first(text, parseSpecial)
+		k := v.cuts.First(text, parseSpecial)
 		var err error
 		if dst, err = v.tokenize(dst, buf, text[:k], addSpecial, parseSpecial); err != nil {
 			return dst[:n], err
@@ -143,15 +144,15 @@ func (v *vocab) Tokenize(dst []runtime.Token, text string, addSpecial, parseSpec
 
 // Cut implements runtime.TextCutter.
 func (v *vocab) Cut(text string, min int, parseSpecial bool) int {
-	return v.cuts.part(text, min, len(text), parseSpecial)
+	return v.cuts.Part(text, min, len(text), parseSpecial)
 }
 
 // tokenize is Tokenize of one piece.
 func (v *vocab) tokenize(dst []runtime.Token, buf *[]runtime.Token, text string, addSpecial,
 	parseSpecial bool) ([]runtime.Token, error) {
 	stack := 0
-	if v.cuts.recursive && len(text) > shallow {
-		stack = deepStack
+	if v.cuts.Recursive && len(text) > textcut.Shallow {
+		stack = textcut.DeepStack
 	}
 	// One token a byte is more than enough for almost every vocabulary; otherwise llama.cpp reports the number.
 	want := len(text) + 16

@@ -1,4 +1,4 @@
-package llama
+package textcut
 
 import (
 	"math/rand/v2"
@@ -6,21 +6,21 @@ import (
 	"testing"
 )
 
-func testCuts() *cuts {
-	c := &cuts{recursive: true, atMarkers: true}
-	c.add("<|im_start|>", true)
-	c.add("<|im_end|>", true)
-	c.add("<think>", true)
-	c.add("<strips>", false)
-	c.add("x<think>", true) // overlaps another one
+func testCuts() *Cuts {
+	c := &Cuts{Recursive: true, AtMarkers: true}
+	c.Add("<|im_start|>", true)
+	c.Add("<|im_end|>", true)
+	c.Add("<think>", true)
+	c.Add("<strips>", false)
+	c.Add("x<think>", true) // overlaps another one
 	return c
 }
 
 // pieces cuts text and checks what every cut must keep.
-func pieces(t *testing.T, c *cuts, text string, parse bool) (out []string) {
+func pieces(t *testing.T, c *Cuts, text string, parse bool) (out []string) {
 	t.Helper()
 	for rest := text; rest != ""; {
-		n := c.first(rest, parse)
+		n := c.First(rest, parse)
 		if n <= 0 || n > len(rest) {
 			t.Fatalf("a piece of %d of %d bytes", n, len(rest))
 		}
@@ -82,6 +82,16 @@ func TestCutsRandom(t *testing.T) {
 		got := pieces(t, testCuts(), b.String(), r.IntN(2) == 0)
 		if strings.Join(got, "") != b.String() {
 			t.Fatalf("seed %d: the pieces are not the text", seed)
+		}
+	}
+}
+
+// A vocabulary with tokens that span words is not cut between words.
+func TestCrosses(t *testing.T) {
+	for piece, want := range map[string]bool{"": false, " the": false, "the ": true, "of the": true, "a\n": true,
+		"\n\na": false, ". ": false, ".\n": false} {
+		if Crosses([]byte(piece)) != want {
+			t.Errorf("%q: %v", piece, !want)
 		}
 	}
 }
