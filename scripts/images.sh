@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Compares answers about images and sounds with those of llama-mtmd-cli of the same llama.cpp, greedily, for seven
-# families of projectors with random weights: idefics3 (SmolVLM), gemma3 and mlp (llava), the three of Qwen-VL, whose
-# positions have several dimensions, and ultravox, which hears. Each question is asked twice, the second time with a
-# cached prefix; of the images, questions are asked before them, behind them, and about several. The text model has
-# float32 weights, but other kernels round otherwise: where an answer parts from the other one, the two tokens must be
-# equally likely, to NEAR nats.
+# Compares answers about images and sounds with those of llama-mtmd-cli of the same llama.cpp, greedily, for eight
+# families of projectors with random weights: idefics3 (SmolVLM), gemma3 and mlp (llava), four of Qwen, whose positions
+# have several dimensions (one of them for a model with recurrent layers), and ultravox, which hears. Each question is
+# asked twice, the second time with a cached prefix; of the images, questions are asked before them, behind them, and
+# about several. The text model has float32 weights, but other kernels round otherwise: where an answer parts from the
+# other one, the two tokens must be equally likely, to NEAR nats.
 #
-#   scripts/images.sh [OPTIONS OF UMA-SERVE]      BIN=FOLDER names built commands; otherwise make builds them
+#   scripts/images.sh [OPTIONS OF UMA-SERVE]      BIN=FOLDER names built commands; otherwise make builds them. PRESETS
+#                                                 are the models (ggufgen), all of them without it
 set -euo pipefail
 cd "$(dirname "$0")/.."
 fail() {
@@ -49,7 +50,7 @@ for k, token in enumerate(json.load(sys.stdin)["choices"][0]["logprobs"]["conten
 print("equal")
 ' "$1" "$near"
 }
-for preset in tiny-vision tiny-qwen2vl tiny-qwen3vl; do
+for preset in ${PRESETS:-tiny-vision tiny-qwen2vl tiny-qwen3vl tiny-qwen35}; do
 	mkdir "$dir/$preset"
 	model=$dir/$preset/tiny
 	CGO_ENABLED=0 GOFLAGS= "${GO:-go}" run ./runtime/ggufgen/cmd/ggufgen -preset $preset -type f32 \

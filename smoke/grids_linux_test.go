@@ -113,7 +113,7 @@ func (g *gallery) again(s *server, tier wire.CacheTier, i int) {
 // TestGridsThroughTiers: prompts with images of a model whose positions have several dimensions are shared in the pool
 // and come back from the host's memory, and by another process from disk. Each answer is the one that was given first.
 func TestGridsThroughTiers(t *testing.T) {
-	for _, arch := range []ggufgen.Arch{ggufgen.Qwen2VL, ggufgen.Qwen3VL} {
+	for _, arch := range []ggufgen.Arch{ggufgen.Qwen2VL, ggufgen.Qwen3VL, ggufgen.Qwen35} {
 		t.Run(string(arch), func(t *testing.T) {
 			model, args := seeing(t, arch)
 			args = append(args, "-c", "1024", "--parallel", "2", "--cache-ram", "64MiB", "--cache-dir",

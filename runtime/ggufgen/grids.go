@@ -24,18 +24,24 @@ func TinyGrids(arch Arch) Config {
 	c := Tiny()
 	c.Name, c.Arch, c.Images = "ggufgen-tiny-"+string(arch), arch, true
 	c.Layers = deepLayers + 1
+	if arch == Qwen35 {
+		c.Layers = 2 * deltaEvery
+	}
 	return c
 }
 
-func (a Arch) grids() bool { return a == Qwen2VL || a == Qwen3VL }
+func (a Arch) grids() bool { return a == Qwen2VL || a == Qwen3VL || a == Qwen35 }
 
 // gridMetadata adds the number of pairs that turn by each dimension.
 func (c Config) gridMetadata(kv map[string]any) {
 	pairs := c.HeadDim / 2
 	line := (pairs - pairs/4) / 2
 	kv["rope.dimension_sections"] = []int32{int32(pairs - 2*line), int32(line), int32(line), 0}
-	if c.Arch == Qwen3VL && c.Images {
+	switch {
+	case c.Arch == Qwen3VL && c.Images:
 		kv["n_deepstack_layers"] = uint32(deepLayers)
+	case c.Arch == Qwen35:
+		c.deltaMetadata(kv)
 	}
 }
 
@@ -55,12 +61,15 @@ func (p Projector) gridTensors() []gguffile.Tensor {
 	}
 	l.linear("mm.0", merged, merged, true)
 	out("mm.2")
-	if p.Kind != Qwen3VLMerger {
+	if p.Kind != Qwen3VLMerger && p.Kind != Qwen35Merger {
 		return l.list
 	}
 	side := uint64(p.Image / patchSide)
 	l.add("v.patch_embd.bias", 0, 0.1, hidden)
 	l.add("v.position_embd.weight", 0, 0.5, hidden, side*side)
+	if p.Kind == Qwen35Merger {
+		return l.list
+	}
 	for i := range deepLayers {
 		deep := fmt.Sprintf("v.deepstack.%d.", i)
 		l.add(deep+"norm.weight", 1, 0.1, uint64(merged))

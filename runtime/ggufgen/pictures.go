@@ -18,6 +18,8 @@ func (a Arch) Projectors() []ProjectorKind {
 		return []ProjectorKind{Qwen2VLMerger, Qwen25VLMerger}
 	case Qwen3VL:
 		return []ProjectorKind{Qwen3VLMerger}
+	case Qwen35:
+		return []ProjectorKind{Qwen35Merger}
 	}
 	return []ProjectorKind{Idefics3, Gemma3Vision, Llava, Ultravox}
 }

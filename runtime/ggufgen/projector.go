@@ -37,6 +37,8 @@ const (
 	Qwen2VLMerger  ProjectorKind = "qwen2vl_merger"
 	Qwen25VLMerger ProjectorKind = "qwen2.5vl_merger"
 	Qwen3VLMerger  ProjectorKind = "qwen3vl_merger"
+	// Qwen35Merger is Qwen3VLMerger whose rows reach no other layers. llama.cpp knows it by the other's name.
+	Qwen35Merger ProjectorKind = "qwen35_merger"
 	// Ultravox reads sounds, with Whisper's encoder: half a minute in 375 rows. It has no markers around them.
 	Ultravox ProjectorKind = "ultravox"
 )
@@ -56,6 +58,14 @@ func TinyVision() Config {
 	c := Tiny()
 	c.Name, c.Images = "ggufgen-tiny-vision", true
 	return c
+}
+
+// family is llama.cpp's name of the kind.
+func (k ProjectorKind) family() string {
+	if k == Qwen35Merger {
+		k = Qwen3VLMerger
+	}
+	return string(k)
 }
 
 func (p Projector) withDefaults() Projector {
@@ -87,7 +97,7 @@ func WriteProjector(path string, p Projector) error {
 	switch p.Kind {
 	case Ultravox:
 		pairs, tensors = p.soundPairs, p.soundTensors
-	case Qwen2VLMerger, Qwen25VLMerger, Qwen3VLMerger:
+	case Qwen2VLMerger, Qwen25VLMerger, Qwen3VLMerger, Qwen35Merger:
 		tensors = p.gridTensors
 	}
 	if err := gguffile.Write(f, pairs(), tensors()); err != nil {
@@ -102,7 +112,7 @@ func (p Projector) pairs() []gguffile.KV {
 		{Key: "general.architecture", Value: "clip"},
 		{Key: "general.type", Value: "mmproj"},
 		{Key: "general.name", Value: "ggufgen-" + string(p.Kind)},
-		{Key: "clip.projector_type", Value: string(p.Kind)},
+		{Key: "clip.projector_type", Value: p.Kind.family()},
 		{Key: "clip.has_vision_encoder", Value: true},
 		{Key: "clip.use_gelu", Value: true},
 		{Key: "clip.vision.image_size", Value: uint32(p.Image)},
@@ -179,7 +189,7 @@ func (l *layers) blocks(letter string, keyBias bool) {
 	for i := range p.Layers {
 		blk := fmt.Sprintf("%s.blk.%d.", letter, i)
 		parts := []string{"attn_q", "attn_k", "attn_v", "attn_out"}
-		if p.Kind == Qwen3VLMerger {
+		if p.Kind == Qwen3VLMerger || p.Kind == Qwen35Merger {
 			l.linear(blk+"attn_qkv", p.Hidden, 3*p.Hidden, true)
 			parts = parts[3:]
 		}

@@ -173,15 +173,24 @@ func (c Config) plan(v *vocabulary) []*tensor {
 	for layer = range c.Layers {
 		blk := "blk." + itoa(layer) + "."
 		norm(blk+"attn_norm", 1, 0)
-		matrix("", blk+"attn_q", q, d, queryKey)
-		matrix("", blk+"attn_k", kv, d, queryKey)
-		matrix(partValue, blk+"attn_v", kv, d, valueOut)
-		if c.Arch == Maincoder || c.Arch == Qwen3VL { // norms have taken the scale of the matrices
-			vector(blk+"attn_q_norm", c.HeadDim, func(int) float64 { return queryKey })
-			vector(blk+"attn_k_norm", c.HeadDim, func(int) float64 { return queryKey })
+		if c.delta(layer) {
+			c.planDelta(blk, add, matrix)
+		} else {
+			gates := 1 // of Qwen35 the second half of a query is its gate
+			if c.Arch == Qwen35 {
+				gates = 2
+			}
+			matrix("", blk+"attn_q", gates*q, d, queryKey)
+			matrix("", blk+"attn_k", kv, d, queryKey)
+			matrix(partValue, blk+"attn_v", kv, d, valueOut)
+			switch c.Arch { // norms have taken the scale of the matrices
+			case Maincoder, Qwen3VL, Qwen35:
+				vector(blk+"attn_q_norm", c.HeadDim, func(int) float64 { return queryKey })
+				vector(blk+"attn_k_norm", c.HeadDim, func(int) float64 { return queryKey })
+			}
+			matrix("", blk+"attn_output", d, q, valueOut).zeroRow0 = true
 		}
-		matrix("", blk+"attn_output", d, q, valueOut).zeroRow0 = true
-		if c.Arch == GLM4MoE {
+		if c.Arch == GLM4MoE || c.Arch == Qwen35 {
 			norm(blk+"post_attention_norm", 1, 0)
 		} else {
 			norm(blk+"ffn_norm", 1, 0)

@@ -47,6 +47,11 @@ extern "C" {
 
 bool uma_grid_known(struct llama_context * ctx) { return cells_of(ctx, 0) != nullptr; }
 
+int32_t uma_grid_free(struct llama_context * ctx) {
+    const llama_kv_cells * cells = cells_of(ctx, 0);
+    return (int32_t) (cells->size() - cells->get_used());
+}
+
 void uma_grid_copy(struct llama_context * ctx, int32_t seq, int32_t dst, uma_position from, uma_position to) {
     llama_kv_cells * cells = cells_of(ctx, seq);
     for (const uint32_t i : range(*cells, seq, from, to)) {

@@ -19,6 +19,9 @@ func cPosition(p grid.Position) C.uma_position {
 // knowsGrids reports whether the functions below find the cells of the engine's memory.
 func (e *engine) knowsGrids() bool { return e.window == 0 && bool(C.uma_grid_known(e.ctx)) }
 
+// freeCells returns the number of cells that no sequence has.
+func (e *engine) freeCells() int { return int(C.uma_grid_free(e.ctx)) }
+
 // gridEnd returns the position of the first or the last cell of s; its T is -1 where s has none.
 func (e *engine) gridEnd(s runtime.Seq, last bool) grid.Position {
 	p := C.uma_grid_end(e.ctx, C.int32_t(s), C.bool(last))

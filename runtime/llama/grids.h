@@ -17,6 +17,9 @@ typedef struct {
 // Whether ctx has a memory whose cells these functions find.
 bool uma_grid_known(struct llama_context * ctx);
 
+// The number of cells that no sequence has.
+int32_t uma_grid_free(struct llama_context * ctx);
+
 // The cells of seq at positions [from, to): those of dst too, or no longer those of seq.
 void uma_grid_copy(struct llama_context * ctx, int32_t seq, int32_t dst, uma_position from, uma_position to);
 void uma_grid_remove(struct llama_context * ctx, int32_t seq, uma_position from, uma_position to);

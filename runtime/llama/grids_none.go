@@ -12,6 +12,8 @@ func (e *engine) knowsGrids() bool { return false }
 
 const builtGrids = false
 
+func (e *engine) freeCells() int { return 0 }
+
 func (e *engine) gridEnd(runtime.Seq, bool) grid.Position              { return grid.Position{T: -1} }
 func (e *engine) gridRemove(runtime.Seq, grid.Position, grid.Position) {}
 func (e *engine) gridCopy(_, _ runtime.Seq, _, _ grid.Position)        {}

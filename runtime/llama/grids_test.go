@@ -444,3 +444,78 @@ func TestContractOfGrids(t *testing.T) {
 		})
 	}
 }
+
+// TestGridsWithStates: a model with recurrent layers reads images too. A history that was computed in steps of any
+// size, copied where it ends, also inside an image, or stored and restored there, goes on as the one that was computed
+// at once.
+func TestGridsWithStates(t *testing.T) {
+	e := openGrids(t, ggufgen.Qwen35, ggufgen.Qwen35Merger)
+	if !e.Capabilities().Seals {
+		t.Fatal("it has no states")
+	}
+	h := twoPictures(t, e)
+	n := len(h.tokens)
+	last := func() []float32 { return slices.Clone(e.Logits(e.Batch().Len() - 1)) }
+	h.compute(0, 0, n, n)
+	want := last()
+	other := newHistory(t, e, [2]int{60, 100}, "look at this ", [2]int{70, 120}, [2]int{100, 60}, " and tell me",
+		[2]int{40, 40}, "what")
+	other.compute(1, 0, n, n)
+	if near(want, last()) {
+		t.Error("another picture's answer is the same")
+	}
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 0))
+	for round := range 20 {
+		e.SeqRemove(1, 0, -1)
+		e.SeqRemove(2, 0, -1)
+		end := 1 + r.IntN(n-1)
+		h.compute(1, 0, end, 1+r.IntN(n))
+		e.SeqCopy(1, 2, 0, runtime.Pos(end))
+		h.wantEnd(2, end)
+		stored := snapshot(t, e, 1, 3, 0, end)
+		h.compute(1, end, n, 1+r.IntN(40))
+		if !near(last(), want) {
+			t.Fatalf("seed %d, round %d: behind %d rows the answer is another one", seed, round, end)
+		}
+		h.compute(2, end, n, 1+r.IntN(40))
+		if !near(last(), want) {
+			t.Fatalf("seed %d, round %d: copied behind %d rows the answer is another one", seed, round, end)
+		}
+		e.SeqRemove(1, 0, -1)
+		if err := e.Restore(stored, 1, 3); err != nil {
+			t.Fatal(err)
+		}
+		h.wantEnd(1, end)
+		h.compute(1, end, n, 1+r.IntN(40))
+		if !near(last(), want) {
+			t.Fatalf("seed %d, round %d: restored behind %d rows the answer is another one", seed, round, end)
+		}
+	}
+	// Without cells for all of a step nothing of it is computed.
+	e.SeqRemove(1, 0, -1)
+	e.SeqRemove(2, 0, -1)
+	have := h.segments[1].At + 3
+	h.compute(1, 0, have, 50)
+	fill := e.Capabilities().ContextTokens - 2*n + 1
+	for from := 0; from < fill; from += 256 {
+		e.Batch().Reset()
+		for k := from; k < min(from+256, fill); k++ {
+			e.Batch().Add(h.tokens[n-1], runtime.Pos(k), 2, false)
+		}
+		if err := e.Decode(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.Batch().Reset()
+	h.add(1, have, n)
+	if err := e.Decode(); !errors.Is(err, runtime.ErrKVFull) {
+		t.Fatalf("%v, want ErrKVFull", err)
+	}
+	h.wantEnd(1, have)
+	e.SeqRemove(2, 0, -1)
+	h.compute(1, have, n, 9)
+	if !near(last(), want) {
+		t.Error("behind a step without cells the answer is another one")
+	}
+}

@@ -53,9 +53,10 @@ func (e *engine) openImages(o runtime.Options) error {
 	switch {
 	case e.encoder:
 		return refuse("the model is an encoder, which reads text alone")
-	case e.caps.Seals:
-		return refuse(fmt.Sprintf("architecture %q has recurrent layers or windows that cannot go back; images are "+
-			"read by models with full attention or with several sequences (--parallel 2)", e.info.Architecture))
+	case e.caps.Seals && !(e.info.Recurrent && e.knowsGrids()):
+		return refuse(fmt.Sprintf("architecture %q has no cells, or windows that cannot go back; images are read by "+
+			"models with full attention in some layers, and with windows by several sequences (--parallel 2)",
+			e.info.Architecture))
 	case e.everyRow || e.oneSequence || e.positions > 0:
 		return refuse(fmt.Sprintf("architecture %q cannot have embeddings beside tokens in its batches",
 			e.info.Architecture))

@@ -25,6 +25,9 @@ func (e *engine) decodeImages() (rc C.int32_t, err error) {
 	// The rest moves to the front of the batch, behind which the caller finds what it has written.
 	save := e.saveBatch()
 	defer save()
+	if e.caps.Seals && e.freeCells() < len(b.Token) {
+		return 1, nil // part of the batch would not leave the states as they are
+	}
 	e.mixes.split, e.mixes.kept = false, 0
 	e.stop.decide = 0 // of several graphs no share is known
 	image, later, places := b.Images, e.images.later, e.images.at
@@ -74,7 +77,7 @@ func (e *engine) decodeRows(p *runtime.ViewSegment, at, from, to int) C.int32_t 
 	b, width := &e.batch, e.images.width
 	s, spare, t := C.llama_seq_id(b.Seq[from]), C.llama_seq_id(-1), C.llama_pos(b.Pos[from])
 	inside := p.Width > 0 && at > 0
-	if inside {
+	if inside && !e.caps.Seals {
 		// When llama.cpp gives up it removes from the first position of its batch on, and there the image begins: what
 		// the memory has of it gets another owner meanwhile. Without one to spare, llama.cpp is not told to give up.
 		if spare = C.llama_seq_id(e.emptySeq()); spare >= 0 {

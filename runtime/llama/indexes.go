@@ -76,7 +76,7 @@ func (e *engine) copyRange(src, dst runtime.Seq, p0, p1 runtime.Pos) {
 			panic(fmt.Sprintf("llama: sequence %d is not a beginning of %d: %v", dst, src, err))
 		}
 		p0 = max(p0, 0)
-		if list.Inside(p0) || list.Inside(end) {
+		if list.Inside(p0) || p1 >= 0 && list.Inside(p1) {
 			e.gridCopy(src, dst, list.At(p0), list.At(end))
 			return
 		}
