@@ -41,7 +41,7 @@ func (c *Client) Ask(ctx context.Context, q Question) (Report, error) {
 	case q.KV.Op > wire.KVSave:
 		return nil, fmt.Errorf("kv: there is no operation %d", q.KV.Op)
 	}
-	s, err := c.start(ctx, "", func(dst []byte, id string) []byte {
+	s, err := c.start(ctx, "", nil, func(dst []byte, id string) []byte {
 		switch q.Kind {
 		case wire.KindWhy:
 			return frames.AppendWhyQuestion(dst, id, &q.Why)

@@ -3,6 +3,7 @@ package client
 import (
 	"bytes"
 	"context"
+	"strings"
 
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -23,6 +24,21 @@ func System(text string) Message { return Message{Role: "system", Content: text}
 
 // User returns a message of the user.
 func User(text string) Message { return Message{Role: "user", Content: text} }
+
+// Image is a picture or a sound in a message.
+type Image = wire.Image
+
+// Picture returns a picture: a data: URL, base64, or "fd:0", "fd:1", … for a file of StreamFiles. Sound is the same for
+// a sound.
+func Picture(data string) Image { return Image{Kind: "image_url", Data: data} }
+
+// Sound returns a sound.
+func Sound(data string) Image { return Image{Kind: wire.KindSound, Data: data} }
+
+// UserWith returns a message of the user whose text is behind pictures and sounds.
+func UserWith(text string, images ...Image) Message {
+	return Message{Role: "user", Content: strings.Repeat(wire.ImageMark, len(images)) + text, Images: images}
+}
 
 // Assistant returns an earlier answer. As the last message it is continued.
 func Assistant(text string) Message { return Message{Role: "assistant", Content: text} }

@@ -165,7 +165,13 @@ var serverDefaults = wire.DefaultRequest()
 // Stream sends a request and returns the stream of its events. An empty r.ID is replaced by one that is unique on this
 // connection. Stream does not keep r. When ctx ends, the daemon cancels the request and the stream returns ctx's cause.
 func (c *Client) Stream(ctx context.Context, r *wire.Request) (*Stream, error) {
-	s, err := c.start(ctx, r.ID, func(dst []byte, id string) []byte {
+	return c.StreamFiles(ctx, r)
+}
+
+// StreamFiles is Stream for a request whose pictures and sounds are in open files: "fd:0" is the first of them. The
+// daemon reads them from their beginnings; they stay the caller's, who may close them when StreamFiles returns.
+func (c *Client) StreamFiles(ctx context.Context, r *wire.Request, files ...*os.File) (*Stream, error) {
+	s, err := c.start(ctx, r.ID, files, func(dst []byte, id string) []byte {
 		req := *r
 		req.ID = id
 		return frames.AppendRequest(dst, &req, &serverDefaults)
@@ -178,7 +184,7 @@ func (c *Client) Stream(ctx context.Context, r *wire.Request) (*Stream, error) {
 
 // start registers a stream and sends its frame. An empty id is replaced by a generated one.
 func (c *Client) start(
-	ctx context.Context, id string, appendFrame func(dst []byte, id string) []byte,
+	ctx context.Context, id string, files []*os.File, appendFrame func(dst []byte, id string) []byte,
 ) (*Stream, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -201,7 +207,7 @@ func (c *Client) start(
 	c.mu.streams[id] = s
 	c.mu.Unlock()
 
-	if err := c.send(ctx, func(dst []byte) []byte { return appendFrame(dst, id) }); err != nil {
+	if err := c.send(ctx, files, func(dst []byte) []byte { return appendFrame(dst, id) }); err != nil {
 		c.mu.Lock()
 		delete(c.mu.streams, id)
 		c.mu.Unlock()
@@ -211,8 +217,8 @@ func (c *Client) start(
 	return s, nil
 }
 
-// send writes one frame. A frame that was written in part leaves the connection unusable.
-func (c *Client) send(ctx context.Context, appendFrame func([]byte) []byte) error {
+// send writes one frame, with files. A frame that was written in part leaves the connection unusable.
+func (c *Client) send(ctx context.Context, files []*os.File, appendFrame func([]byte) []byte) error {
 	c.w.Lock()
 	defer c.w.Unlock()
 	if err := c.Err(); err != nil {
@@ -230,7 +236,7 @@ func (c *Client) send(ctx context.Context, appendFrame func([]byte) []byte) erro
 			}
 		}()
 	}
-	n, err := c.conn.Write(frame)
+	n, err := c.write(frame, files)
 	if err == nil {
 		return nil
 	}
@@ -244,6 +250,21 @@ func (c *Client) send(ctx context.Context, appendFrame func([]byte) []byte) erro
 	}
 	c.fail(err)
 	return err
+}
+
+// write writes a frame with the descriptors of files. They go with its first bytes, and no call writes bytes of two
+// frames, so that the daemon knows whose they are.
+func (c *Client) write(frame []byte, files []*os.File) (n int, err error) {
+	if len(files) > 0 {
+		if n, err = writeRights(c.conn, frame, files); err != nil {
+			return n, err
+		}
+	}
+	if n == len(frame) {
+		return n, nil
+	}
+	m, err := c.conn.Write(frame[n:])
+	return n + m, err
 }
 
 // lastWords returns the reason why the daemon has closed the connection: the error that it sent before (such as
@@ -274,11 +295,11 @@ func (c *Client) lastWords() error {
 // EndThink asks the daemon to end the thinking of request id and to begin the answer. The daemon ignores it for a
 // request that no longer thinks or is not in flight.
 func (c *Client) EndThink(ctx context.Context, id string) error {
-	return c.send(ctx, func(dst []byte) []byte { return frames.AppendEndThink(dst, id) })
+	return c.send(ctx, nil, func(dst []byte) []byte { return frames.AppendEndThink(dst, id) })
 }
 
 // Cancel asks the daemon to end request id; its stream then ends with the reason wire.Cancelled. An id that is not in
 // flight is no error: the answer may have ended a moment ago.
 func (c *Client) Cancel(ctx context.Context, id string) error {
-	return c.send(ctx, func(dst []byte) []byte { return frames.AppendCancel(dst, id) })
+	return c.send(ctx, nil, func(dst []byte) []byte { return frames.AppendCancel(dst, id) })
 }

@@ -93,7 +93,7 @@ func (c *Client) StreamEmbeddings(ctx context.Context, r *EmbedRequest) (*Stream
 	if len(r.Inputs) == 0 {
 		return nil, errors.New("embed: there is no text")
 	}
-	s, err := c.start(ctx, r.ID, func(dst []byte, id string) []byte {
+	s, err := c.start(ctx, r.ID, nil, func(dst []byte, id string) []byte {
 		req := *r
 		req.ID, req.Base64 = id, true
 		return frames.AppendEmbed(dst, &req)

@@ -25,56 +25,12 @@ import (
 // not know a history from its begin on but from the first token whose state was kept. Its own rows behind the history
 // are removed after the step, those that came true too: the next step computes them with the model's states.
 //
+// A head may have no cells and read the model's (DraftConfig.Shared). Then it knows each history whole: its rows are in
+// the request's sequence of the model, all of them where the newest token will be, and leave nothing there.
+//
 // A request has a sequence of the draft model from the first of these steps on until it ends, is preempted, or another
 // one needs the sequence or its cells. What the draft model has computed beyond what came true is removed before the
 // next step (DraftRemove).
-
-// DraftConfig describes the draft model's engine. The zero value means that there is none.
-type DraftConfig struct {
-	Sequences int // its ids are 0 … Sequences-1
-	Cells     int // KV cells of all
-	Batch     int // most tokens of one Decode
-	// Tokens is the number of token ids, from 0 on, that both vocabularies share. The draft model reads other tokens as
-	// token 0, and never guesses them.
-	Tokens int
-	Cost   float64 // see sched.Config.DraftCost
-	// States: the draft model is a head, and the caller keeps the states of a request's newest rows, so many; 0 = it
-	// reads tokens alone.
-	States int `json:"states,omitempty"`
-	// Block is the number of tokens that a head guesses for a request in one Decode (runtime.Head.Block); 0 = one.
-	Block int `json:"block,omitempty"`
-}
-
-// blocks reports whether a Decode guesses several tokens of a request.
-func (d *DraftConfig) blocks() bool { return d.Block > 1 }
-
-// ahead returns the cells that so many guesses of a request take behind its history. The first token's row is that of
-// the history's last token, but for a block, which takes its cells whole.
-func (d *DraftConfig) ahead(guesses int) int {
-	if d.blocks() && guesses > 0 {
-		return d.Block
-	}
-	return max(0, guesses-1)
-}
-
-// Validate returns an error that names the first field out of range.
-func (d *DraftConfig) Validate() error {
-	if *d == (DraftConfig{}) {
-		return nil
-	}
-	for _, f := range []struct {
-		name      string
-		v, lo, hi int
-	}{
-		{"sequences", d.Sequences, 1, MaxSequences}, {"cells", d.Cells, 1, 1 << 30}, {"batch", d.Batch, 1, 1 << 24},
-		{"tokens", d.Tokens, 1, 1 << 30}, {"states", d.States, 0, 1 << 20}, {"block", d.Block, 0, MaxGuess},
-	} {
-		if f.v < f.lo || f.v > f.hi {
-			return fmt.Errorf("core: draft model: %s = %d: must be %d…%d", f.name, f.v, f.lo, f.hi)
-		}
-	}
-	return nil
-}
 
 // draftIdle is the number of steps without use after which a request may lose its sequence of the draft model to
 // another one.
@@ -164,7 +120,7 @@ func (c *Core) offerDraft(r *Request, e *sched.EvToken, most int) {
 	if c.cfg.Draft.blocks() {
 		most = min(most, c.cfg.Draft.Block)
 	}
-	if lag+c.cfg.Draft.ahead(most)+1 <= room {
+	if lag+c.cfg.Draft.ahead(most)+1 <= room || c.cfg.Draft.Shared {
 		e.Draft, e.Lag = most, lag
 	}
 }
@@ -175,6 +131,9 @@ func (c *Core) offerDraft(r *Request, e *sched.EvToken, most int) {
 func (c *Core) headBegins(r *Request) (begin int, ok bool) {
 	k := &r.guess.states
 	begin = k.from + 1
+	if c.cfg.Draft.Shared { // what is before is in the model's cells
+		begin = max(begin, len(r.Tokens)-1)
+	}
 	if len(r.Segments) > 0 || r.Mix > 0 || k.to < len(r.Tokens)-1 || begin >= len(r.Tokens) {
 		return 0, false
 	}
@@ -301,6 +260,11 @@ func (c *Core) placeDrafts() {
 		r := c.requests[s.Req]
 		r.guess.draft.begin(len(r.Tokens))
 		cells := s.Feed + c.cfg.Draft.ahead(s.Guessed)
+		if c.cfg.Draft.Shared {
+			if cells = 0; s.Start != len(r.Tokens)-1 {
+				continue // the newest token is not the next one that the model computes
+			}
+		}
 		most := c.cfg.Draft.Cells - reserved - cells
 		if r.guess.slot == 0 && !c.takeSlot(r, most) || d.used > most || d.off {
 			continue
@@ -330,7 +294,9 @@ func (c *Core) takeSlot(r *Request, most int) bool {
 		}
 		if free >= 0 && d.used <= most {
 			d.slots[free] = draftSlot{r: r, at: d.steps}
-			if sl := &d.slots[free]; c.cfg.Draft.States > 0 {
+			if sl := &d.slots[free]; c.cfg.Draft.Shared {
+				sl.first, sl.n = len(r.Tokens)-1, len(r.Tokens)-1
+			} else if c.cfg.Draft.States > 0 {
 				sl.first = r.guess.states.from + 1
 				sl.n = sl.first
 			}
@@ -356,7 +322,7 @@ func (c *Core) FillDraft(b *runtime.Batch) bool {
 		case d.round == 0 && sl.feed > 0:
 			for p := sl.n; p < sl.n+sl.feed; p++ {
 				c.follow(Behind{r, p - 1})
-				sl.row = b.Add(c.draftToken(r.Tokens[p]), runtime.Pos(p), Seq(i),
+				sl.row = b.Add(c.draftToken(r.Tokens[p]), runtime.Pos(p), c.draftSeq(i),
 					sl.guesses > 0 && p == len(r.Tokens)-1 && !c.cfg.Draft.blocks())
 			}
 			for k := range c.blockOf(sl) {
@@ -365,7 +331,11 @@ func (c *Core) FillDraft(b *runtime.Batch) bool {
 			}
 		case d.round > 0 && d.round < sl.guesses && !c.cfg.Draft.blocks():
 			c.follow(Behind{At: sl.row})
-			sl.row = b.Add(c.draftToken(r.guess.draft.tokens[d.round-1]), runtime.Pos(sl.n+d.round-1), Seq(i), true)
+			at := sl.n + d.round - 1
+			if c.cfg.Draft.Shared {
+				at = sl.n
+			}
+			sl.row = b.Add(c.draftToken(r.guess.draft.tokens[d.round-1]), runtime.Pos(at), c.draftSeq(i), true)
 		default:
 			continue
 		}
@@ -400,11 +370,16 @@ func (c *Core) draftToken(t Token) Token {
 }
 
 // Drafted takes the duration of the newest FillDraft's batch, and the most probable token of each of its rows with
-// logits, in their order.
+// logits, in their order. A head that reads the model's cells may find no room for its rows beside them; then there are
+// no tokens, and no further rounds.
 func (c *Core) Drafted(took time.Duration, tokens []Token) {
 	d := &c.drafts
 	c.cfg.Trace.drafted(took, tokens)
 	each := max(1, c.cfg.Draft.Block)
+	if c.cfg.Draft.Shared {
+		c.draftedShared(took, tokens)
+		return
+	}
 	if len(tokens) != len(d.rows)*each {
 		panic(fmt.Sprintf("core: the draft model guessed %d tokens in a round of %d", len(tokens), len(d.rows)*each))
 	}
@@ -467,4 +442,31 @@ func (c *Core) checkDrafts() {
 		panic(fmt.Sprintf("core: the draft model holds %d cells, %d are counted, there are %d", used, d.used,
 			c.cfg.Draft.Cells))
 	}
+}
+
+// draftSeq returns the sequence of the draft model's rows for slot i.
+func (c *Core) draftSeq(i int) Seq {
+	if c.cfg.Draft.Shared {
+		return c.drafts.slots[i].r.seq
+	}
+	return Seq(i)
+}
+
+// draftedShared is Drafted of a head that has no cells.
+func (c *Core) draftedShared(took time.Duration, tokens []Token) {
+	d := &c.drafts
+	if len(tokens) != len(d.rows) && len(tokens) > 0 {
+		panic(fmt.Sprintf("core: the head guessed %d tokens in a round of %d", len(tokens), len(d.rows)))
+	}
+	d.took += took
+	for i, sl := range d.rows {
+		if len(tokens) == 0 {
+			sl.guesses = d.round
+			continue
+		}
+		g := &sl.r.guess.draft
+		g.tokens[d.round] = c.draftToken(tokens[i])
+		g.n = d.round + 1
+	}
+	d.round++
 }

@@ -33,7 +33,7 @@ func answered(t *testing.T, eng, draft runtime.Engine, requests, tokens int, syn
 		cfg.Draft = DraftConfig{Sequences: d.MaxSequences, Cells: d.ContextTokens, Batch: d.MaxBatch,
 			Tokens: min(eng.Model().VocabSize, draft.Model().VocabSize), Cost: 0.1}
 		if h, ok := draft.(runtime.Head); ok {
-			cfg.Draft.States, cfg.Draft.Block = 32, h.Block()
+			cfg.Draft.States, cfg.Draft.Block, cfg.Draft.Shared = 32, h.Block(), h.Shared()
 		}
 		for s := range Seq(d.MaxSequences) {
 			draft.SeqRemove(s, 0, -1)

@@ -40,24 +40,26 @@ func TestHeadsOfFiles(t *testing.T) {
 	for name, c := range map[string]struct {
 		block  int
 		states bool
-	}{"cells": {1, false}, "states": {1, true}, "blocks": {7, false}, "blocks, states": {7, true},
-		"blocks of two": {2, false}, "long blocks": {MaxGuess, false}} {
+		shared bool
+	}{"cells": {1, false, false}, "states": {1, true, false}, "blocks": {7, false, false},
+		"blocks, states": {7, true, false}, "blocks of two": {2, false, false}, "long blocks": {MaxGuess, false, false},
+		"of the model's cells": {0, false, true}, "of the model's cells, states": {0, true, true}} {
 		t.Run(name, func(t *testing.T) {
-			open := func(seed uint64) (*fake.Engine, runtime.Head) {
-				f := fake.Config{Seed: 1, NoRanges: c.states,
-					Head: &fake.Head{Seed: seed, File: "file", Block: c.block}}
-				f.ContextTokens, f.Batch, f.Sequences = 1024, 64, 24
-				eng := fake.New(f)
+			kind := &fake.Head{File: "file", Block: c.block, Shared: c.shared}
+			f := fake.Config{Seed: 1, NoRanges: c.states, Head: kind}
+			f.ContextTokens, f.Batch, f.Sequences = 1024, 64, 24
+			eng := fake.New(f)
+			open := func(seed uint64) runtime.Head {
+				kind.Seed = seed
 				h, err := eng.OpenHead(runtime.HeadOptions{ContextTokens: 1024, Batch: 64, Sequences: 4,
 					File: &runtime.Options{ModelPath: "file"}})
 				if err != nil {
 					t.Fatal(err)
 				}
 				t.Cleanup(func() { h.Close() })
-				return eng, h
+				return h
 			}
-			eng, knows := open(1)
-			_, random := open(2)
+			knows, random := open(1), open(2)
 			headsOn(t, eng, knows, random, c.states)
 		})
 	}

@@ -80,20 +80,25 @@ func TestHeadsOnLlama(t *testing.T) {
 	}
 }
 
-// TestHeadFilesOnLlama: the same with a head that has a separate file: an EAGLE-3 head, or a DFlash head, which guesses
-// several tokens at once.
+// TestHeadFilesOnLlama: the same with a head that has a separate file: an EAGLE-3 head, a DFlash head, which guesses
+// several tokens at once, or an assistant of Gemma 4, which reads the model's cells and has none.
 func TestHeadFilesOnLlama(t *testing.T) {
 	if !llama.Exact() {
 		t.Skip("here a row's logits depend on what is beside it: equal answers cannot be asked for")
 	}
 	eagle, block, random := ggufgen.TinyTarget(true), ggufgen.TurnTarget(), ggufgen.TinyTarget(false)
+	still, windows := ggufgen.TinyGemma4(true), ggufgen.TinyGemma4(false)
 	for name, c := range map[string]struct {
 		model, head ggufgen.Config
 	}{
-		"eagle3, knows":  {eagle, ggufgen.EagleOf(eagle, ggufgen.HeadKnows)},
-		"eagle3, random": {random, ggufgen.EagleOf(random, ggufgen.HeadRandom)},
-		"dflash, knows":  {block, ggufgen.DFlashOf(block, ggufgen.HeadKnows, 5)},
-		"dflash, random": {random, ggufgen.DFlashOf(random, ggufgen.HeadRandom, 7)},
+		"eagle3, knows":              {eagle, ggufgen.EagleOf(eagle, ggufgen.HeadKnows)},
+		"eagle3, random":             {random, ggufgen.EagleOf(random, ggufgen.HeadRandom)},
+		"dflash, knows":              {block, ggufgen.DFlashOf(block, ggufgen.HeadKnows, 5)},
+		"dflash, random":             {random, ggufgen.DFlashOf(random, ggufgen.HeadRandom, 7)},
+		"assistant, knows":           {still, ggufgen.AssistantOf(still, ggufgen.HeadKnows)},
+		"assistant, random":          {windows, ggufgen.AssistantOf(windows, ggufgen.HeadRandom)},
+		"eagle3, random, of windows": {windows, ggufgen.EagleOf(windows, ggufgen.HeadRandom)},
+		"dflash, random, of windows": {windows, ggufgen.DFlashOf(windows, ggufgen.HeadRandom, 7)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var eng [2]runtime.Engine // the second never has a head

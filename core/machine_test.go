@@ -36,9 +36,12 @@ type machine struct {
 	draftBatch runtime.Batch
 	guess      func(tokens []Token) Token
 	draftFails func() bool
-	draftEng   runtime.Engine            // nil, or an engine that guesses
-	head       runtime.Head              // draftEng, if it is a head
-	states     map[*Request]map[int]kept // of each request's newest rows, by position modulo DraftConfig.States
+	draftEng   runtime.Engine // nil, or an engine that guesses
+	head       runtime.Head   // draftEng, if it is a head
+	// of the rows of the newest batch of a head that reads the model's cells
+	sharedTexts [][]Token
+	draftFull   func() bool               // whether such a head finds no room for a batch; nil: it does
+	states      map[*Request]map[int]kept // of each request's newest rows, by position modulo DraftConfig.States
 }
 
 // kept is the state of a row: where it was, for which token, and on an engine what it was.
@@ -540,6 +543,9 @@ func (m *machine) draft() {
 		}
 		for i, tok := range b.Token {
 			seq := b.Seq[i]
+			if m.cfg.Draft.Shared {
+				continue
+			}
 			if heads && len(m.drafts[seq]) == 0 && m.c.Behind()[i].Request != nil { // it begins anywhere
 				m.drafts[seq] = slices.Clone(m.c.Behind()[i].Request.Tokens[:b.Pos[i]])
 			}
@@ -563,8 +569,43 @@ func (m *machine) draft() {
 		if cells > m.cfg.Draft.Cells && !heads {
 			panic(fmt.Sprintf("the draft model holds %d cells of %d", cells, m.cfg.Draft.Cells))
 		}
+		if m.cfg.Draft.Shared {
+			tokens = m.sharedGuesses()
+		}
 		m.c.Drafted(time.Millisecond, tokens)
 	}
+}
+
+// sharedGuesses returns the guesses of a head that reads the model's cells, which must be those of its requests but for
+// the newest tokens'; none where draftFull says that it finds no room.
+func (m *machine) sharedGuesses() (tokens []Token) {
+	b := &m.draftBatch
+	before := m.sharedTexts
+	m.sharedTexts = nil
+	for i, behind := range m.c.Behind() {
+		var text []Token
+		if r := behind.Request; r != nil {
+			last := len(r.Tokens) - 1
+			if b.Seq[i] != r.seq || int(b.Pos[i]) != last || r.computed != last {
+				panic(fmt.Sprintf("the head computes position %d of sequence %d for a request with %d tokens, %d of "+
+					"them in sequence %d", b.Pos[i], b.Seq[i], len(r.Tokens), r.computed, r.seq))
+			}
+			text = slices.Clone(r.Tokens)
+		} else {
+			text = append(before[behind.At], b.Token[i])
+		}
+		m.sharedTexts = append(m.sharedTexts, text)
+		if m.draftEng != nil {
+			tokens = append(tokens, argmax(m.draftEng.Logits(i)))
+		} else {
+			tokens = append(tokens, m.guess(text))
+		}
+	}
+	if m.draftFull != nil && m.draftFull() {
+		m.sharedTexts = nil // no row may follow
+		return nil
+	}
+	return tokens
 }
 
 // token answers a row of r, and returns how many rows behind the first one its next one is, -1 in a later step.

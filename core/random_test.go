@@ -74,6 +74,9 @@ func newLife(seed uint64, s *shape) (*life, error) {
 				cfg.Draft.Block = 2 + int(seed%5)
 			}
 		}
+		if s == nil && seed%3 == 2 { // a head that reads the model's cells
+			cfg.Draft.States, cfg.Draft.Shared = 2+int(seed%40), true
+		}
 	}
 	if s == nil && rng.IntN(4) == 0 { // a model with states; the test's store knows parts only
 		cfg.Seals, cfg.CanShift, cfg.PartTokens, cfg.Durable, cfg.ThinkEvict = true, false, 0, false, ""
@@ -95,6 +98,7 @@ func newLife(seed uint64, s *shape) (*life, error) {
 		}
 		return 7
 	}
+	l.draftFull = func() bool { return rng.IntN(20) == 0 }
 	if rng.IntN(8) == 0 {
 		l.draftFails = func() bool { return rng.IntN(60) == 0 }
 	}

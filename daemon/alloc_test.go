@@ -35,9 +35,12 @@ func TestServingAllocatesNothingPerToken(t *testing.T) {
 }
 
 func servingAllocatesNothing(t *testing.T, r *running) {
-	const streams, tokens, rounds, most = 4, 500, 4, 0.1
+	const streams, tokens, rounds, most = 4, 500, 12, 0.1
 	for _, sampled := range []bool{false, true} {
-		var streamsOf [streams]interface{ Next() (*wire.Event, error) }
+		var streamsOf [streams]interface {
+			Next() (*wire.Event, error)
+			Close() error
+		}
 		for i := range streams {
 			req := wire.DefaultRequest()
 			req.Prompt, req.MaxTokens, req.Sampling.SeedSet = "count", (rounds+2)*tokens, true
@@ -61,8 +64,8 @@ func servingAllocatesNothing(t *testing.T, r *running) {
 		}
 		read(tokens) // buffers find their size
 		perToken := math.Inf(1)
-		done := 1
-		for ; done <= rounds && perToken > most; done++ { // the least counts: overload wakes and parks goroutines more
+		// The least counts: overload wakes and parks goroutines more.
+		for done := 0; done < rounds && perToken > most; done++ {
 			var before, after goruntime.MemStats
 			goruntime.ReadMemStats(&before)
 			read(tokens)
@@ -75,6 +78,8 @@ func servingAllocatesNothing(t *testing.T, r *running) {
 		if perToken > most {
 			t.Errorf("sampled %v: %.3f allocations a token", sampled, perToken)
 		}
-		read((rounds + 2 - done) * tokens)
+		for _, st := range streamsOf {
+			st.Close()
+		}
 	}
 }

@@ -45,13 +45,24 @@ func withDFlash(t *testing.T, seed uint64, cfg fake.Config) fake.Config {
 	return cfg
 }
 
+// withAssistant is withHead of a head that reads the model's cells. Its file is one of Gemma 4's, as --spec-type
+// draft-mtp looks for one in --draft-model.
+func withAssistant(t *testing.T, seed uint64, cfg fake.Config) fake.Config {
+	file := ggufgen.Cached(t, ggufgen.AssistantOf(ggufgen.TinyGemma4(false), ggufgen.HeadRandom))
+	cfg.Head = &fake.Head{Seed: seed, File: file, Shared: true}
+	return cfg
+}
+
 // serveHead is serve on an engine of which a Decode takes at least 5 ms, and one of its head next to nothing.
 func serveHead(t *testing.T, cfg fake.Config, args ...string) *running {
 	t.Helper()
 	kind := []string{"--spec-type", "draft-mtp"}
 	if file := cfg.Head.File; file != "" {
 		kind = []string{"--spec-type", "draft-eagle3", "--draft-model", file}
-		if cfg.Head.Block > 1 {
+		switch {
+		case cfg.Head.Shared:
+			kind[1] = "draft-mtp"
+		case cfg.Head.Block > 1:
 			kind[1] = "draft-dflash"
 		}
 	}
@@ -60,7 +71,7 @@ func serveHead(t *testing.T, cfg fake.Config, args ...string) *running {
 		r.nothingLeft()
 		r.inLoop(func(*loop) {
 			for s := range runtime.Seq(r.engine.head.Capabilities().MaxSequences) {
-				if _, last := r.engine.head.SeqRange(s); last >= 0 {
+				if _, last := r.engine.head.SeqRange(s); last >= 0 && !cfg.Head.Shared {
 					t.Errorf("sequence %d of the head holds cells", s)
 				}
 			}
@@ -97,6 +108,15 @@ func TestEagleChangesNothing(t *testing.T) {
 // TestDFlashChangesNothing: the same with a DFlash head.
 func TestDFlashChangesNothing(t *testing.T) {
 	with := func(seed uint64, cfg fake.Config) fake.Config { return withDFlash(t, seed, cfg) }
+	t.Run("cells", func(t *testing.T) { headChangesNothing(t, false, with) })
+	if !testing.Short() {
+		t.Run("states", func(t *testing.T) { headChangesNothing(t, true, with) })
+	}
+}
+
+// TestAssistantChangesNothing: the same with a head that reads the model's cells.
+func TestAssistantChangesNothing(t *testing.T) {
+	with := func(seed uint64, cfg fake.Config) fake.Config { return withAssistant(t, seed, cfg) }
 	t.Run("cells", func(t *testing.T) { headChangesNothing(t, false, with) })
 	if !testing.Short() {
 		t.Run("states", func(t *testing.T) { headChangesNothing(t, true, with) })
@@ -142,7 +162,8 @@ func TestHeadBesideOthers(t *testing.T) {
 	args := []string{"--ctx-size", "320", "--parallel", "4", "--batch-size", "64"}
 	plain := serve(t, config, append([]string{"--speculate", "off"}, args...)...)
 	for what, cfg := range map[string]fake.Config{"of the model's file": withHead(5, config),
-		"of a file": withEagle(t, 5, config), "of blocks": withDFlash(t, 5, config)} {
+		"of a file": withEagle(t, 5, config), "of blocks": withDFlash(t, 5, config),
+		"of the model's cells": withAssistant(t, 5, config)} {
 		t.Run(what, func(t *testing.T) {
 			head := serveHead(t, cfg, args...)
 			sameAnswersAtOnce(t, plain, head)
@@ -182,21 +203,26 @@ func TestHeadIsReported(t *testing.T) {
 // TestHeadFileIsReported: info has the head and its file, and the head of the model's file is left out.
 func TestHeadFileIsReported(t *testing.T) {
 	for kind, cfg := range map[string]fake.Config{"eagle3": withEagle(t, 5, fake.Config{Seed: 5}),
-		"dflash": withDFlash(t, 5, fake.Config{Seed: 5})} {
+		"dflash":           withDFlash(t, 5, fake.Config{Seed: 5}),
+		"gemma4-assistant": withAssistant(t, 5, fake.Config{Seed: 5})} {
 		t.Run(kind, func(t *testing.T) {
 			r := serveHead(t, cfg, "--draft-ctx-size", "1024", "--parallel", "4")
 			_, _, drafted, accepted := r.events(random)
 			r.nothingLeft()
 			in := r.info()
-			if d := in.Draft; d == nil || d.Kind != kind || d.Path != cfg.Head.File || d.ContextTokens != 1024 ||
-				d.Sequences != 4 || d.Failed || d.Bytes != 8*1024 || in.Memory.Draft != d.Bytes ||
-				in.Config.NoHead != "" {
+			cells, sequences, spec := 1024, 4, "draft-"+kind
+			if cfg.Head.Shared { // it has no cells, and reads those of all sequences
+				cells, sequences, spec = 0, r.engine.Capabilities().MaxSequences, "draft-mtp"
+			}
+			if d := in.Draft; d == nil || d.Kind != kind || d.Path != cfg.Head.File || d.ContextTokens != cells ||
+				d.Sequences != sequences || d.Failed || !cfg.Head.Shared && d.Bytes != 8*1024 ||
+				in.Memory.Draft != d.Bytes || in.Config.NoHead != "" {
 				t.Errorf("info: %+v, %+v, %q", in.Draft, in.Memory, in.Config.NoHead)
 			}
 			if n, m := r.heads(); int(n) != drafted || int(m) != accepted || accepted == 0 {
 				t.Errorf("the metrics count %v and %v tokens, the usage %d and %d", n, m, drafted, accepted)
 			}
-			off := serve(t, cfg, "--spec-type", "draft-"+kind, "--draft-model", cfg.Head.File, "--speculate", "off")
+			off := serve(t, cfg, "--spec-type", spec, "--draft-model", cfg.Head.File, "--speculate", "off")
 			if in := off.info(); in.Draft != nil || off.engine.head != nil {
 				t.Errorf("with --speculate off, info says %+v", in.Draft)
 			}
@@ -209,7 +235,7 @@ func TestHeadFileThatDoesNotFit(t *testing.T) {
 	file := headFile(t)
 	model, eagle := ggufgen.TinyTarget(false), ggufgen.EagleOf(ggufgen.TinyTarget(false), ggufgen.HeadRandom)
 	dflash := ggufgen.DFlashOf(model, ggufgen.HeadRandom, 7)
-	wide := eagle
+	assistant, wide := ggufgen.AssistantOf(ggufgen.TinyGemma4(false), ggufgen.HeadRandom), eagle
 	wide.Target = &ggufgen.Target{Width: 96, All: 4, Reads: [3]int{1, 2, 3}}
 	real := ggufgen.Cached(t, model)
 	for name, c := range map[string]struct {
@@ -233,6 +259,10 @@ func TestHeadFileThatDoesNotFit(t *testing.T) {
 			[]string{"--spec-type draft-dflash uses it"}},
 		"another kind": {fake.Config{}, real, ggufgen.Cached(t, dflash), "draft-eagle3",
 			[]string{`its architecture is "dflash"`, "--spec-type draft-dflash uses it"}},
+		"an assistant as a model": {fake.Config{}, real, ggufgen.Cached(t, assistant), "auto",
+			[]string{"a head (Gemma 4 assistant)", "--spec-type draft-mtp uses it"}},
+		"an assistant of another architecture": {fake.Config{}, real, ggufgen.Cached(t, assistant), "draft-mtp",
+			[]string{`a model of the architecture "gemma4", and the model's is "llama"`}},
 		"an encoder": {fake.Config{Encoder: true, Head: &fake.Head{File: file}}, "big.gguf", file, "draft-eagle3",
 			[]string{file, "the model generates nothing"}},
 	} {

@@ -74,8 +74,8 @@ func TestImagesInEveryAPI(t *testing.T) {
 				t.Errorf("%s: %d, %d prompt tokens, want %d: %s", path, status, n, alone+rowsOfImage+2, answer)
 			}
 		}
-		if encoded, cached := r.counter("images_encoded_total"), r.counter("image_cache_hits_total"); encoded != 1 ||
-			cached < 5 {
+		encoded, cached := r.counter("images_encoded_total"), r.counter("image_cache_hits_total.host")
+		if encoded != 1 || cached < 5 {
 			t.Errorf("encoded %v, cached %v", encoded, cached)
 		}
 		_, _, first := post(t, web, "/v1/chat/completions", imageBodies(pngText(t, 7))["/v1/chat/completions"][0])

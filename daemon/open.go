@@ -205,7 +205,7 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	if l.model.viewer = viewing.Of(eng); l.model.viewer != nil {
 		l.m.BindImages(func() metrics.Images {
 			c := l.model.viewer.ImageCounts()
-			return metrics.Images{Encoded: c.Encoded, Heard: c.Heard, Cached: c.Cached,
+			return metrics.Images{Encoded: c.Encoded, Heard: c.Heard, Cached: c.Cached, Loaded: c.Loaded,
 				Seconds: c.Seconds, CacheBytes: c.CacheSize}
 		})
 	}

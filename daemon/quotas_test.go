@@ -32,11 +32,11 @@ func TestLimits(t *testing.T) {
 			mine, all := r.as(one), c.sends
 			for i := range c.sends {
 				mine.send(fmt.Sprint(i), c.edit)
-				h.arrived(1)
-				if i == 0 { // it runs, and the others wait
+				h.arrived(max(1, i)) // all but the first stay in the mailbox
+				if i == 0 {          // it runs, and the others wait
 					h.steps("the first runs", func() bool {
-						return h.loop.core.Scheduler().Stats().QueuedInteractive == 0 &&
-							h.loop.core.Scheduler().Stats().QueuedBackground == 0
+						st := h.loop.core.Scheduler().Stats()
+						return st.Prefilling+st.Decoding == 1
 					})
 				}
 			}
@@ -49,7 +49,7 @@ func TestLimits(t *testing.T) {
 				}
 			})
 			if c.reason != admission.RefusedSession && c.reason != admission.RefusedUser {
-				h.arrived(1)
+				h.arrived(c.sends)
 				h.steps("the last is judged", func() bool { return r.metrics.Refusals.Value(c.reason) > 0 })
 			}
 			ev := mine.end("over")

@@ -45,7 +45,7 @@ func TestSoundsInEveryAPI(t *testing.T) {
 			t.Errorf("%s: %d, %d prompt tokens, want %d: %s", path, status, n, alone+rowsOfImage+2, answer)
 		}
 	}
-	if encoded, hits, images := r.counter("sounds_encoded_total"), r.counter("image_cache_hits_total"),
+	if encoded, hits, images := r.counter("sounds_encoded_total"), r.counter("image_cache_hits_total.host"),
 		r.counter("images_encoded_total"); encoded != 1 || hits != 2 || images != 0 {
 		t.Errorf("encoded %v, cached %v, images %v", encoded, hits, images)
 	}

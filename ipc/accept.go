@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/uma-serve/uma-serve/ipc/poll"
+	"github.com/uma-serve/uma-serve/ipc/share"
 	"github.com/uma-serve/uma-serve/ipc/sys"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/split"
@@ -65,7 +66,7 @@ func (l *Loop) admit(ln *Listener, fd int) {
 		l.refuseLater(c, ReservedUser)
 		return
 	}
-	displaced, ok := l.shares.add(c.peer.holder(), c)
+	displaced, ok := l.shares.Add(c.peer.holder(), c)
 	if !ok {
 		l.refuseLater(c, OverSessions)
 		return
@@ -115,6 +116,7 @@ func (l *Loop) peerAt(ln *Listener, fd int) (Peer, error) {
 // enter adds a connection for a descriptor that the poller watches.
 func (l *Loop) enter(fd int, peer Peer) *Conn {
 	c := &Conn{loop: l, id: l.lastID.Add(1), peer: peer, fd: fd, interest: poll.WantRead, resumeAt: -1}
+	c.frames.files = l.shares.files.New(peer.UID)
 	c.lastRx = l.now
 	l.mu.Lock()
 	l.conns[fd] = c
@@ -144,7 +146,7 @@ func (l *Loop) refuseLater(c *Conn, why Refusal) {
 }
 
 // displace closes a session in favour of another user's. The caller has removed it from shares.
-func (l *Loop) displace(s session) {
+func (l *Loop) displace(s share.Session) {
 	l.stats.Sessions.Add(-1)
 	l.stats.Closed[Displaced].Add(1)
 	if hc, ok := s.(*httpConn); ok {
@@ -297,7 +299,7 @@ func (l *Loop) refusalError(c *Conn) wire.Error {
 	}
 	return wire.Error{Code: wire.SessionLimit, RetryAfter: time.Second, Message: fmt.Sprintf(
 		"the server has its %d connections (--max-sessions), %d of them your user's; try again later",
-		l.cfg.MaxSessions, l.shares.held(c.peer.holder()))}
+		l.cfg.MaxSessions, l.shares.Held(c.peer.holder()))}
 }
 
 // refuse answers c in protocol p with its error, and closes it.

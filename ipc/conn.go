@@ -97,10 +97,8 @@ const (
 // ID returns the session's number in logs, unique within the process.
 func (c *Conn) ID() uint64 { return c.id }
 
-func (c *Conn) number() uint64 { return c.id }
-
-// idle reports whether c has no request in flight.
-func (c *Conn) idle() bool {
+// Idle reports whether c has no request in flight.
+func (c *Conn) Idle() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.away != nil {

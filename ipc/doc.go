@@ -26,9 +26,9 @@
 //
 // # Refused connections
 //
-// Users share Config.MaxSessions connections: see shares. A refused client (no session, or no descriptor left; a few
-// descriptors are reserved for this) is answered in its protocol once its first bytes show it, and counted by reason. A
-// message must be complete within Config.MessageTimeout from its first byte.
+// Users share Config.MaxSessions connections: see package share. A refused client (no session, or no descriptor left; a
+// few descriptors are reserved for this) is answered in its protocol once its first bytes show it, and counted by
+// reason. A message must be complete within Config.MessageTimeout from its first byte.
 //
 // # TCP
 //
@@ -54,8 +54,9 @@
 //	handler.go    what a Loop asks of the daemon, and what it gives it
 //	poll/         epoll and kqueue; sys/ other calls of the system
 //	tlspipe/      TLS, which ends before the Loop
-//	accept.go     which client gets a connection; shares.go which one is displaced for it
+//	accept.go     which client gets a connection; package share: which one is displaced for it
 //	rx.go         reading: how long a message may take
+//	files.go      files that a client sends with a frame, with package rights
 //	conn.go       sending, from a ring/
 //	http.go       connections of net/http
 //	pass.go, http_pass.go, link.go   how a connection gets from a front to an engine process and back

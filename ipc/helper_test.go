@@ -204,9 +204,10 @@ func run(t testing.TB, cfg Config, lns []*Listener, h Handler, edit func(*Loop))
 			t.Errorf("left behind: %+v", in)
 		}
 		eventually(t, "HTTP connections have ended", func() bool { return l.Stats().HTTP.Load() == 0 })
-		l.shares.check()
-		if l.shares.total != 0 || l.refusing != 0 {
-			t.Errorf("%d sessions and %d refused clients are counted after the end", l.shares.total, l.refusing)
+		eventually(t, "the files of clients are closed", func() bool { return l.shares.files.Open() == 0 })
+		l.shares.Check()
+		if l.shares.Len() != 0 || l.refusing != 0 {
+			t.Errorf("%d sessions and %d refused clients are counted after the end", l.shares.Len(), l.refusing)
 		}
 		closed := uint64(0)
 		for i := range l.stats.Closed {

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
+	"github.com/uma-serve/uma-serve/ipc/share"
 	"github.com/uma-serve/uma-serve/ipc/sys"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -63,7 +64,7 @@ func (l *Loop) handOver(c *Conn, in []byte) {
 	c.gone, c.fd = true, -1
 	c.mu.Unlock()
 	l.forget(c, fd, watched)
-	l.shares.replace(hc.holder, c, hc)
+	l.shares.Replace(hc.holder, c, hc)
 	if !l.http.offer(hc) {
 		hc.Close()
 	}
@@ -98,13 +99,14 @@ type httpConn struct {
 
 	mu     sync.Mutex
 	cancel context.CancelCauseFunc // ends the request in flight; nil if there is none
-	holder holder                  // of the session
+	holder share.Holder            // of the session
 }
 
-func (c *httpConn) number() uint64 { return c.id }
+// ID returns the session's number in logs.
+func (c *httpConn) ID() uint64 { return c.id }
 
-// idle reports whether c has no request in flight; a request with an incomplete body is not in flight.
-func (c *httpConn) idle() bool { return !c.answering.Load() }
+// Idle reports whether c has no request in flight; a request with an incomplete body is not in flight.
+func (c *httpConn) Idle() bool { return !c.answering.Load() }
 
 // Read hides a shutdown of the client's write side while a request is in flight. net/http then reads one byte ahead
 // (its only read of one byte) and cancels the request at the end of the stream. A client that has shut down its write
@@ -305,7 +307,7 @@ type peerKey struct{}
 func Identified(ctx context.Context, p Peer) context.Context {
 	if c, ok := ctx.Value(connKey{}).(*httpConn); ok {
 		c.mu.Lock()
-		if to := p.holder(); c.loop.shares.move(c.holder, to, c) {
+		if to := p.holder(); c.loop.shares.Move(c.holder, to, c) {
 			c.holder = to
 		}
 		c.mu.Unlock()

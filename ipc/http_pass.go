@@ -14,6 +14,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
 	"github.com/uma-serve/uma-serve/ipc/poll"
+	"github.com/uma-serve/uma-serve/ipc/share"
 	"github.com/uma-serve/uma-serve/ipc/sys"
 	"github.com/uma-serve/uma-serve/ipc/wire/split"
 )
@@ -234,7 +235,7 @@ func (h *httpListener) returnIdle() {
 	defer h.mu.Unlock()
 	for c := range h.passed {
 		c.leaves.Store(true)
-		if c.idle() {
+		if c.Idle() {
 			_ = c.SetReadDeadline(time.Unix(1, 0)) // ends the wait for a next request, unless one has begun
 		}
 	}
@@ -247,7 +248,7 @@ func (c *httpConn) uncount() {
 	c.mu.Lock()
 	holder := c.holder
 	c.mu.Unlock()
-	if c.loop.shares.remove(holder, c) {
+	if c.loop.shares.Remove(holder, c) {
 		s.Sessions.Add(-1)
 		s.Closed[ServedHTTP].Add(1)
 	}
@@ -276,12 +277,12 @@ func (c *httpConn) rejoin(unread []byte, choose func(*Conn) *Link) error {
 	if !l.Do(func() {
 		if err := l.poll.Add(fd, poll.WantRead); err != nil {
 			l.stats.IOErrors.Add(1)
-			l.shares.remove(c.held(), c)
+			l.shares.Remove(c.held(), c)
 			unix.Close(fd)
 			return
 		}
 		again := l.enter(fd, c.peer)
-		if !l.shares.replace(c.held(), c, again) { // it has made way for another user's
+		if !l.shares.Replace(c.held(), c, again) { // it has made way for another user's
 			l.close(again, Displaced)
 			return
 		}
@@ -300,7 +301,7 @@ func (c *httpConn) rejoin(unread []byte, choose func(*Conn) *Link) error {
 }
 
 // held returns the holder of the session that the connection counts as.
-func (c *httpConn) held() holder {
+func (c *httpConn) held() share.Holder {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.holder

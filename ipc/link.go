@@ -11,6 +11,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
 	"github.com/uma-serve/uma-serve/ipc/poll"
+	"github.com/uma-serve/uma-serve/ipc/rights"
 	"github.com/uma-serve/uma-serve/ipc/sys"
 )
 
@@ -27,6 +28,9 @@ const (
 	linkGone     // engine → front: the connection has ended
 	linkDisplace // front → engine: the connection makes way for another user's
 	linkFull     // engine → front: it has no descriptor left for the connection, and has read nothing of it
+	// both ways, before linkConn or linkBack: a file of the connection's client, one byte of body: 1 if it came with
+	// the newest bytes (rights.Files)
+	linkFile
 
 	LinkUser
 )
@@ -63,8 +67,9 @@ type Link struct {
 	downed func(error)
 
 	// Owned by the Loop.
-	in  []byte // received and not handled
-	fds []int  // received with them, in order
+	in    []byte                  // received and not handled
+	fds   []int                   // received with them, in order
+	files map[uint32][]passedFile // of connections that are about to arrive
 
 	mu sync.Mutex
 	// ---- under mu ----
@@ -214,7 +219,7 @@ func (l *Loop) readLink(k *Link, r poll.Readiness) (more bool) {
 	if r&(poll.CanRead|poll.HungUp) == 0 {
 		return false
 	}
-	n, fds, err := recvRights(k.fd, l.buf)
+	n, fds, err := rights.Recv(k.fd, l.buf)
 	k.fds = append(k.fds, fds...)
 	switch {
 	case err == unix.EAGAIN || err == unix.EINTR:
@@ -266,14 +271,18 @@ func (l *Loop) linkMessage(k *Link, in []byte) (rest []byte, ok bool, err error)
 			return nil, false, errLink
 		}
 		m.FD, k.fds = k.fds[0], k.fds[1:]
-		m.lost = m.FD == lostFD
+		m.lost = m.FD == rights.Lost
 	}
 	rest = in[linkHeader+n:]
 	switch m.Kind {
 	case linkConn:
 		err = l.arrive(k, m)
+		k.dropFiles(m.Conn)
 	case linkBack, linkGone, linkFull:
 		err = l.returned(k, m)
+		k.dropFiles(m.Conn)
+	case linkFile:
+		err = k.keepFile(m)
 	case linkDisplace:
 		l.displacePassed(k, m.Conn)
 	default:
@@ -301,9 +310,12 @@ func (l *Loop) dropLink(k *Link, err error) {
 	l.poll.Del(k.fd, poll.WantRead|poll.WantWrite)
 	l.dead = append(l.dead, k.fd)
 	for _, fd := range k.fds {
-		if fd != lostFD {
+		if fd != rights.Lost {
 			unix.Close(fd)
 		}
+	}
+	for number := range k.files {
+		k.dropFiles(number)
 	}
 	k.fds, k.in = nil, nil
 	k.downed(err)
@@ -326,30 +338,6 @@ func (l *Loop) Do(fn func()) bool {
 
 // SocketPair makes two connected stream sockets, which no process that is started inherits by itself.
 func SocketPair() (a, b int, err error) { return sys.SocketPair() }
-
-// lostFD stands for a descriptor that was sent when this process had no room for another one.
-const lostFD = -1
-
-// parseRights returns the descriptors of a control message.
-func parseRights(oob []byte, flags int) (fds []int) {
-	messages, err := unix.ParseSocketControlMessage(oob)
-	if err != nil {
-		return nil
-	}
-	if flags&unix.MSG_CTRUNC != 0 {
-		defer func() {
-			if len(fds) == 0 {
-				fds = []int{lostFD}
-			}
-		}()
-	}
-	for i := range messages {
-		if more, err := unix.ParseUnixRights(&messages[i]); err == nil {
-			fds = append(fds, more...)
-		}
-	}
-	return fds
-}
 
 // ReadLinkMessage reads one message without a descriptor from a link that no Loop reads yet, and waits for it.
 func ReadLinkMessage(fd int) (LinkMessage, error) {

@@ -12,7 +12,9 @@ import (
 
 	"github.com/uma-serve/uma-serve/internal/invariants"
 	"github.com/uma-serve/uma-serve/ipc/poll"
+	"github.com/uma-serve/uma-serve/ipc/rights"
 	"github.com/uma-serve/uma-serve/ipc/ring"
+	"github.com/uma-serve/uma-serve/ipc/share"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/split"
 )
@@ -76,7 +78,7 @@ type Loop struct {
 	stats Counters
 	clock func() time.Duration // time since New, or a test's; safe from any goroutine
 
-	shares    *shares
+	shares    shares
 	lastID    atomic.Uint64              // of a Conn or a Local
 	returning atomic.Bool                // an engine process gives its connections back
 	peerOf    func(fd int) (Peer, error) // asks the kernel, or a test's
@@ -103,6 +105,12 @@ type Loop struct {
 	closeBy    time.Duration // copy of stopBy
 
 	transfers
+}
+
+// shares has the connections and files of all users.
+type shares struct {
+	*share.Table             // of connections
+	files        rights.Pool // that came with frames
 }
 
 // transfers are the connections that engine processes have. Owned by the goroutine of Run.
@@ -152,7 +160,7 @@ func New(cfg Config, lns []*Listener, h Handler) (*Loop, error) {
 		transfers: transfers{links: map[int]*Link{}, passed: map[uint32]*Conn{}},
 		buf:       make([]byte, readBytesPerTurn), scratch: make([]byte, 0, 512),
 		events: make([]poll.Event, 0, poll.MaxEvents),
-		next:   never, shares: newShares(cfg.MaxSessions), peerOf: peerOf,
+		next:   never, shares: shares{Table: share.New(cfg.MaxSessions)}, peerOf: peerOf,
 		parser: wire.Parser{MaxPromptBytes: cfg.MaxPromptBytes},
 	}
 	start := time.Now()
@@ -387,7 +395,7 @@ func (l *Loop) close(c *Conn, cause Cause) {
 	switch {
 	case c.refusal != notRefused:
 		l.refusing--
-	case l.shares.remove(c.peer.holder(), c):
+	case l.shares.Remove(c.peer.holder(), c):
 		l.stats.Sessions.Add(-1)
 		l.stats.Closed[cause].Add(1)
 	}
@@ -414,6 +422,7 @@ func (l *Loop) forget(c *Conn, fd int, in poll.Interest) {
 	delete(l.conns, fd)
 	l.mu.Unlock()
 	c.rx.drop(&l.stats)
+	c.frames.files.Drop()
 }
 
 func (l *Loop) closeDead() {

@@ -88,7 +88,7 @@ func (c *Conn) unsent() bool {
 }
 
 // busy reports whether an answer of this process to c is outstanding.
-func (c *Conn) busy() bool { return !c.idle() }
+func (c *Conn) busy() bool { return !c.Idle() }
 
 // route asks the Router where a connection goes whose next message is message. done: this process does not continue
 // with it now. unread returns the bytes for the connection's next reader: message with its frame's header, and
@@ -151,6 +151,7 @@ func (l *Loop) pass(c *Conn, k *Link, unread []byte) {
 		return
 	}
 	k.table.Reset(c.slot)
+	k.passFiles(c, c.slot)
 	if err := k.Send(linkConn, c.slot, c.fd, appendPassed(nil, &c.peer), unread); err != nil {
 		// The engine process has just ended; this connection is handled like its other ones.
 		l.stats.IOErrors.Add(1)
@@ -218,7 +219,7 @@ func (l *Loop) returned(k *Link, m LinkMessage) error {
 		l.cfg.Router.Left(c, k)
 		switch {
 		case !l.reopen(c, 0):
-		case !l.shares.remove(c.peer.holder(), c): // it was to make way for another user's meanwhile
+		case !l.shares.Remove(c.peer.holder(), c): // it was to make way for another user's meanwhile
 			l.close(c, Displaced)
 		default:
 			l.stats.Sessions.Add(-1)
@@ -234,6 +235,7 @@ func (l *Loop) returned(k *Link, m LinkMessage) error {
 	l.stats.HandedBack.Add(1)
 	l.cfg.Router.Left(c, k)
 	if l.reopen(c, 0) {
+		k.takeFiles(c, m.Conn)
 		l.resumeWith(c, unread)
 	}
 	return nil
@@ -274,7 +276,7 @@ func (l *Loop) Orphans(k *Link, last func(c *Conn, s connstate.State, ids []stri
 func (l *Loop) displacePassed(k *Link, slot uint32) {
 	for _, c := range l.conns {
 		if c.home == k && c.state.Conn() == slot {
-			if l.shares.remove(c.peer.holder(), c) {
+			if l.shares.Remove(c.peer.holder(), c) {
 				l.displace(c)
 			}
 			return
@@ -284,7 +286,7 @@ func (l *Loop) displacePassed(k *Link, slot uint32) {
 		s.mu.Lock()
 		of := s.holder
 		s.mu.Unlock()
-		if l.shares.remove(of, s) {
+		if l.shares.Remove(of, s) {
 			l.displace(s)
 		}
 	}
@@ -331,11 +333,12 @@ func (l *Loop) giveBack(c *Conn, unread []byte) {
 	c.gone, c.fd, c.armed = true, -1, false
 	c.unstall()
 	c.mu.Unlock()
+	c.home.passFiles(c, c.state.Conn())
 	if err := c.home.Send(linkBack, c.state.Conn(), -1, unread); err != nil {
 		l.stats.IOErrors.Add(1)
 	}
 	l.forget(c, fd, in)
-	if l.shares.remove(c.peer.holder(), c) {
+	if l.shares.Remove(c.peer.holder(), c) {
 		l.stats.Sessions.Add(-1)
 		l.stats.Closed[HandedBack].Add(1)
 	}
@@ -350,7 +353,7 @@ func (l *Loop) ReturnIdle() { l.Do(l.returnAll) }
 func (l *Loop) returnAll() {
 	l.returning.Store(true)
 	for _, c := range l.conns {
-		if c.between() && c.idle() && !c.ending() { // a request that has begun is answered first
+		if c.between() && c.Idle() && !c.ending() { // a request that has begun is answered first
 			l.giveBack(c, nil)
 		}
 	}

@@ -58,9 +58,10 @@ func (l *Loop) arrive(k *Link, m LinkMessage) error {
 	c := l.enter(m.FD, peer)
 	if m.Conn != connless {
 		c.home, c.state, c.own = k, k.table.Slot(m.Conn), true
+		k.takeFiles(c, m.Conn)
 	}
 	// the front counts sessions, and an engine process has no separate limit
-	if _, ok := l.shares.add(peer.holder(), c); !ok {
+	if _, ok := l.shares.Add(peer.holder(), c); !ok {
 		return fmt.Errorf("take in a connection: %w", errLink)
 	}
 	l.stats.Sessions.Add(1)
@@ -83,7 +84,7 @@ func (l *Loop) elsewhere(c *Conn, f *wire.Frame) bool {
 	case c.home == nil || l.cfg.Elsewhere == nil, f.Kind == wire.KindCancel, f.Kind == wire.KindEndThink:
 		return false
 	// a question beside a running request is answered at once, by this process
-	case f.Kind != wire.KindRequest && f.Kind != wire.KindEmbed && !c.idle():
+	case f.Kind != wire.KindRequest && f.Kind != wire.KindEmbed && !c.Idle():
 		return false
 	}
 	own := c.own

@@ -19,6 +19,7 @@ import (
 	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
+	"github.com/uma-serve/uma-serve/ipc/rights"
 	"github.com/uma-serve/uma-serve/ipc/sys"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/jsontext"
@@ -393,7 +394,7 @@ func TestNoDescriptorForAPassedConnection(t *testing.T) {
 	// The other side: a connection whose descriptor the kernel could not install.
 	together(t, f.Loop, func() {
 		k := f.router.link
-		if err := f.arrive(k, LinkMessage{Kind: linkConn, Conn: 3, FD: lostFD, lost: true,
+		if err := f.arrive(k, LinkMessage{Kind: linkConn, Conn: 3, FD: rights.Lost, lost: true,
 			Body: appendPassed(nil, &Peer{})}); err != nil {
 			t.Error(err)
 		}

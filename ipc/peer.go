@@ -3,6 +3,8 @@ package ipc
 import (
 	"hash/maphash"
 	"net/netip"
+
+	"github.com/uma-serve/uma-serve/ipc/share"
 )
 
 // Peer is the identity of a client, which the kernel recorded at connect. The client cannot change it, except that an
@@ -28,16 +30,14 @@ type Peer struct {
 // TCP reports whether the client came over TCP.
 func (p *Peer) TCP() bool { return p.Remote.IsValid() }
 
-// holder is the owner of sessions in shares: a user, or the address of an unknown user.
-type holder uint64
-
 var addressSeed = maphash.MakeSeed()
 
-// holder returns p's holder: its user, else its IPv4 address or the /64 network of its IPv6 address, within which one
-// machine can choose addresses freely. Two addresses may collide; the random seed prevents clients from causing it.
-func (p *Peer) holder() holder {
+// holder returns whose p's sessions are: its user's, else its IPv4 address's or those of the /64 network of its IPv6
+// address, within which one machine can choose addresses freely. Two addresses may collide; the random seed prevents
+// clients from causing it.
+func (p *Peer) holder() share.Holder {
 	if p.Unknown == nil {
-		return holder(p.UID)
+		return share.Holder(p.UID)
 	}
 	a := p.Remote.Addr()
 	if a.Is6() {
@@ -46,5 +46,5 @@ func (p *Peer) holder() holder {
 			a = network.Addr()
 		}
 	}
-	return 1<<32 | holder(maphash.Comparable(addressSeed, a)>>32)
+	return 1<<32 | share.Holder(maphash.Comparable(addressSeed, a)>>32)
 }

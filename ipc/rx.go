@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/uma-serve/uma-serve/ipc/poll"
+	"github.com/uma-serve/uma-serve/ipc/rights"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/split"
 )
@@ -18,7 +19,7 @@ type rx struct {
 	first    []byte // up to three bytes of a connection whose protocol is unknown
 	rest     []byte // input that waits for the next turn, or for Done on a newline connection
 	queued   bool   // on the Loop's backlog
-	frames   split.Frames
+	frames   framed
 	lines    split.Lines
 	lastRx   time.Duration // newest input
 	lastTx   time.Duration // newest write of the Loop
@@ -37,6 +38,13 @@ type rx struct {
 	counted int  // bytes last added to Counters.RxHeld
 }
 
+// framed is the input of a connection that has frames.
+type framed struct {
+	split.Frames
+	files   rights.Files // that came with the input
+	reading bool         // files of the newest frame are read; held is set
+}
+
 // account updates the counter of held memory.
 func (r *rx) account(s *Counters) {
 	held := cap(r.first) + cap(r.rest) + r.frames.Buffered() + r.lines.Buffered()
@@ -48,7 +56,7 @@ func (r *rx) account(s *Counters) {
 
 // drop discards all input.
 func (r *rx) drop(s *Counters) {
-	r.first, r.rest, r.frames, r.lines = nil, nil, split.Frames{}, split.Lines{}
+	r.first, r.rest, r.frames.Frames, r.lines = nil, nil, split.Frames{}, split.Lines{}
 	r.account(s)
 }
 
@@ -61,7 +69,8 @@ func (l *Loop) read(c *Conn) {
 		return
 	}
 	c.state.Unread(true)
-	n, err := unix.Read(c.fd, l.buf)
+	n, fds, err := rights.Recv(c.fd, l.buf)
+	c.frames.files.Add(fds)
 	if n <= 0 {
 		c.state.Unread(false)
 	}
@@ -100,6 +109,7 @@ func (l *Loop) consume(c *Conn, in []byte) {
 	case c.protocol == split.Framed:
 		l.frames(c, in)
 	case c.protocol == split.Newline:
+		c.frames.files.Drop()
 		l.lines(c, in)
 	default:
 		l.identify(c, in, false)
@@ -164,6 +174,7 @@ func (l *Loop) identify(c *Conn, in []byte, noMore bool) {
 	switch {
 	case p == split.Unknown:
 		c.first = bytes.Clone(in)
+		c.frames.files.Split()
 		if len(in) > 0 && c.refusal == notRefused && !c.peer.TCP() { // HTTP, the only protocol over TCP, is longer
 			l.deadline(c, l.now+split.SniffGraceMs*time.Millisecond)
 		}
@@ -250,6 +261,7 @@ func (l *Loop) frames(c *Conn, in []byte) {
 			return
 		}
 		if payload == nil {
+			c.frames.files.Split()
 			return
 		}
 		in = rest
@@ -260,32 +272,38 @@ func (l *Loop) frames(c *Conn, in []byte) {
 			return
 		}
 		l.stats.Frames.Add(1)
-		if !l.message(c, payload) {
+		files := c.frames.files.Frame(len(in) == 0)
+		if !l.message(c, payload, files) {
+			c.frames.files.Return(files)
 			l.giveBack(c, append(wire.AppendFrame(nil, payload), in...))
 			return
 		}
 		if c.ending() {
 			return
 		}
+		if c.frames.reading {
+			l.keep(c, in)
+			return
+		}
 	}
 }
 
-// message handles a frame; false: it is for another process.
-func (l *Loop) message(c *Conn, payload []byte) bool {
+// message handles a frame with its files; false: it is for another process, and the files are still the caller's.
+func (l *Loop) message(c *Conn, payload []byte, files []int) bool {
 	f, err := wire.Parse(&l.parser, payload, l.cfg.Defaults)
 	switch {
 	case err != nil:
 		l.refuseMessage(c, errorEvent(err))
 	case l.elsewhere(c, &f):
 		return false
+	case f.Kind == wire.KindRequest && c.begin(f.ID):
+		l.request(c, f.Request, files)
+		return true
 	case f.Kind == wire.KindRequest || f.Kind == wire.KindEmbed:
-		switch {
-		case !c.begin(f.ID):
+		if f.Kind == wire.KindRequest || !c.begin(f.ID) {
 			l.refuseMessage(c, errorEvent(duplicateID(f.ID)))
-		case f.Kind == wire.KindEmbed:
+		} else {
 			l.h.Embed(c, f.Embed)
-		default:
-			l.h.Request(c, f.Request)
 		}
 	case f.Kind == wire.KindCancel:
 		if c.running(f.ID) { // else its eos was sent
@@ -298,6 +316,7 @@ func (l *Loop) message(c *Conn, payload []byte) bool {
 	default:
 		l.h.Admin(c, &f)
 	}
+	l.shares.files.Close(c.peer.UID, files)
 	return true
 }
 

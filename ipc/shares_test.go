@@ -10,121 +10,16 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
-
-// pretended is a session of the property test.
-type pretended struct {
-	id   uint64
-	uid  holder
-	busy bool
-}
-
-func (p *pretended) number() uint64 { return p.id }
-func (p *pretended) idle() bool     { return !p.busy }
-
-// TestNoUserBelowItsShareIsRefused: whatever users connect, close and ask, one that holds fewer sessions than the
-// limit divided by the users is never refused, the session that makes way belongs to a user that holds more than its
-// share, and it has no request in flight as long as another such session is idle.
-func TestNoUserBelowItsShareIsRefused(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		limit := rapid.IntRange(1, 24).Draw(rt, "limit")
-		users := rapid.IntRange(1, 8).Draw(rt, "users")
-		s := newShares(limit)
-		var open []*pretended
-		held := func(uid holder) (n int) {
-			for _, p := range open {
-				if p.uid == uid {
-					n++
-				}
-			}
-			return n
-		}
-		for id := range uint64(rapid.IntRange(1, 150).Draw(rt, "steps")) {
-			switch rapid.IntRange(0, 5).Draw(rt, "step") {
-			case 0: // close
-				if len(open) > 0 {
-					i := rapid.IntRange(0, len(open)-1).Draw(rt, "which")
-					if !s.remove(open[i].uid, open[i]) {
-						rt.Fatal("an open session was not known")
-					}
-					open = append(open[:i], open[i+1:]...)
-				}
-			case 1: // a request names another holder, or a request begins or ends
-				if len(open) > 0 && rapid.Bool().Draw(rt, "move") {
-					p := open[rapid.IntRange(0, len(open)-1).Draw(rt, "which")]
-					to := holder(rapid.IntRange(0, users-1).Draw(rt, "to"))
-					if !s.move(p.uid, to, p) {
-						rt.Fatal("an open session cannot move")
-					}
-					p.uid = to
-					break
-				}
-				if len(open) > 0 {
-					p := open[rapid.IntRange(0, len(open)-1).Draw(rt, "which")]
-					p.busy = !p.busy
-				}
-			default:
-				// Most come from one user: a flood.
-				uid := holder(rapid.SampledFrom([]int{0, 0, 0, rapid.IntRange(0, users-1).Draw(rt, "user")}).Draw(rt,
-					"flood"))
-				distinct := map[holder]bool{uid: true}
-				for _, p := range open {
-					distinct[p.uid] = true
-				}
-				mine, full := held(uid), len(open) == limit
-				x := &pretended{id: id, uid: uid, busy: rapid.Bool().Draw(rt, "busy")}
-				out, ok := s.add(uid, x)
-				if !ok {
-					if !full || mine < limit/len(distinct) {
-						rt.Fatalf("user %d holds %d of %d sessions of %d users and is refused", uid, mine, limit,
-							len(distinct))
-					}
-					continue
-				}
-				if (out != nil) != full {
-					rt.Fatalf("%d of %d sessions, and %v makes way", len(open), limit, out)
-				}
-				if out != nil {
-					victim := out.(*pretended)
-					if held(victim.uid) < mine+2 {
-						rt.Fatalf("user %d with %d sessions makes way for user %d with %d", victim.uid,
-							held(victim.uid), uid, mine)
-					}
-					for i, p := range open {
-						if p == victim {
-							open = append(open[:i], open[i+1:]...)
-							break
-						}
-					}
-					for _, p := range open {
-						if held := held(p.uid); p.uid != uid && held >= mine+2 && !p.busy {
-							if victim.busy {
-								rt.Fatal("a session with a request makes way beside an idle one")
-							}
-							if p.uid == victim.uid && p.id > victim.id {
-								rt.Fatal("not the newest idle session makes way")
-							}
-						}
-					}
-				}
-				open = append(open, x)
-			}
-			s.check()
-			if s.total != len(open) {
-				rt.Fatalf("%d counted, %d open", s.total, len(open))
-			}
-		}
-	})
-}
 
 // crowd is a Loop whose next clients belong to the user in uid, with an http.Server beside.
 type crowd struct {
 	*Loop
 	h   *recorder
 	uid atomic.Uint32
+
+	answering atomic.Int32 // HTTP connections with a request
 }
 
 func newCrowd(t *testing.T, sessions int) *crowd {
@@ -138,7 +33,16 @@ func newCrowd(t *testing.T, sessions int) *crowd {
 		return Peer{UID: c.uid.Load()},
 			nil
 	})
-	srv := &http.Server{ConnContext: ConnContext, ConnState: ConnState,
+	srv := &http.Server{ConnContext: ConnContext,
+		ConnState: func(nc net.Conn, state http.ConnState) {
+			ConnState(nc, state) // now the connection is idle, or is not
+			switch state {
+			case http.StateActive:
+				c.answering.Add(1)
+			case http.StateIdle:
+				c.answering.Add(-1)
+			}
+		},
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			ctx, done, ok := Busy(r.Context())
 			defer done()
@@ -155,20 +59,6 @@ func newCrowd(t *testing.T, sessions int) *crowd {
 	go srv.Serve(c.HTTP())
 	t.Cleanup(func() { srv.Close() })
 	return c
-}
-
-// allIdle reports whether no session has a request in flight.
-func (c *crowd) allIdle() bool {
-	c.shares.mu.Lock()
-	defer c.shares.mu.Unlock()
-	for _, set := range c.shares.users {
-		for x := range set {
-			if !x.idle() {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 // join connects a client of uid and waits until it is one of n sessions.
@@ -209,7 +99,7 @@ func TestConnectionsAreSharedByUsers(t *testing.T) {
 			if resp, err := http.ReadResponse(bufio.NewReader(nc), nil); err != nil || resp.StatusCode != 200 {
 				t.Fatal(resp, err)
 			}
-			eventually(t, "its answer is over for net/http, too", c.allIdle)
+			eventually(t, "its answer is over for net/http, too", func() bool { return c.answering.Load() == 0 })
 		}, "makes way for another user"},
 		"half an HTTP header": {func(t *testing.T, c *crowd, nc *net.UnixConn) {
 			n := c.Stats().HTTPOpened.Load()

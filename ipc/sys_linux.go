@@ -17,13 +17,3 @@ func peerOf(fd int) (Peer, error) {
 
 // noSignal keeps sendmsg from raising SIGPIPE.
 const noSignal = unix.MSG_NOSIGNAL
-
-// recvRights reads from a stream socket without waiting, with the descriptors that come along.
-func recvRights(fd int, buf []byte) (n int, fds []int, err error) {
-	var oob [256]byte
-	n, oobn, flags, _, err := unix.Recvmsg(fd, buf, oob[:], unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
-	if err != nil {
-		return 0, nil, err
-	}
-	return n, parseRights(oob[:oobn], flags), nil
-}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
+	"github.com/uma-serve/uma-serve/ipc/share"
 	"github.com/uma-serve/uma-serve/ipc/sockdiag"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -259,13 +260,13 @@ func TestIdentifiedMovesTheSession(t *testing.T) {
 		if status, body := get(t, br); status != 200 || body != fmt.Sprintf("%d <nil> true", owner) {
 			t.Errorf("%d %q", status, body)
 		}
-		if a, b := r.shares.held(me), r.shares.held(holder(owner)); a != 0 || b != 1 {
+		if a, b := r.shares.Held(me), r.shares.Held(share.Holder(owner)); a != 0 || b != 1 {
 			t.Errorf("owner %d: the user holds %d sessions, the owner %d", owner, a, b)
 		}
-		r.shares.check()
+		r.shares.Check()
 	}
 	c.Close()
-	eventually(t, "the session has ended", func() bool { return r.shares.held(holder(1<<31+5)) == 0 })
+	eventually(t, "the session has ended", func() bool { return r.shares.Held(share.Holder(1<<31+5)) == 0 })
 }
 
 // TestReservedUsers: a user id above Config.MaxUID is refused on either socket, in the client's protocol.
@@ -289,7 +290,7 @@ func TestReservedUsers(t *testing.T) {
 // TestHolders: connections of an unknown user count with the address they come from, those of a network of IPv6
 // together, and never with a user.
 func TestHolders(t *testing.T) {
-	from := func(a string) holder {
+	from := func(a string) share.Holder {
 		return (&Peer{Remote: netip.MustParseAddrPort(a), Unknown: sockdiag.ErrRemote}).holder()
 	}
 	if a, b := from("192.0.2.1:5"), from("192.0.2.1:6"); a != b || a < 1<<32 {
@@ -362,7 +363,7 @@ func TestTCPWithoutUsers(t *testing.T) {
 		t.Errorf("%d %q", status, body)
 	}
 	me := (&Peer{UID: uint32(syscall.Geteuid())}).holder()
-	if n := r.shares.held(me); n != 0 {
+	if n := r.shares.Held(me); n != 0 {
 		t.Errorf("%d connections count with the user", n)
 	}
 }

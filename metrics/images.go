@@ -4,9 +4,10 @@ import "sync/atomic"
 
 // Images counts what a reader of images and sounds has done.
 type Images struct {
-	Encoded, Heard, Cached uint64
-	Seconds                float64
-	CacheBytes             int64
+	Encoded, Heard uint64
+	Cached, Loaded uint64 // from memory and from disk
+	Seconds        float64
+	CacheBytes     int64
 }
 
 // bound has sources of counts.
@@ -38,11 +39,16 @@ func (m *Metrics) declareImages(scrape string) {
 		func(i *Images) uint64 { return i.Encoded })
 	count("sounds_encoded_total", "parts", "Parts of sounds (half a minute, or what the model takes at once) that the "+
 		"projector has encoded", func(i *Images) uint64 { return i.Heard })
-	count("image_cache_hits_total", "images", "Images and sounds whose embeddings were at hand",
-		func(i *Images) uint64 { return i.Cached })
+	m.vector("image_cache_hits_total", "uma_image_cache_hits_total", "tier", counter, "images", "Images and sounds "+
+		"that were not encoded, by where their embeddings were: in memory (host) or on disk", scrape,
+		tierNames[Host:Fabric], func(i int) float64 {
+			now := m.imagesNow()
+			return float64([...]uint64{now.Cached, now.Loaded}[i])
+		})
 	m.total("image_encode_ms_total", "uma_image_encode_seconds_total", "ms", "Time in which images and sounds were "+
 		"decoded and encoded, beside the steps", scrape,
 		func() float64 { return float64(int64(m.imagesNow().Seconds * 1000)) }).scale = 1e-3
-	m.value("image_cache_bytes", "uma_image_cache_bytes", "bytes", "Embeddings of images and sounds that are kept",
+	m.value("image_cache_bytes", "uma_image_cache_bytes", "bytes", "Embeddings of images and sounds that are kept "+
+		"in memory",
 		scrape, func() float64 { return float64(m.imagesNow().CacheBytes) }).whole = true
 }

@@ -141,7 +141,10 @@ func filled() *Metrics {
 	m.BindTurns(func() Turns {
 		return Turns{Grants: 20, Contended: 5, Held: 3 * time.Second, Faults: [5]uint64{1, 2, 3, 4, 5}}
 	})
-	m.BindImages(func() Images { return Images{Encoded: 17, Heard: 2, Cached: 4, Seconds: 2.5, CacheBytes: 4096} })
+	m.BindImages(func() Images {
+		return Images{Encoded: 17, Heard: 2, Cached: 4, Loaded: 3, Seconds: 2.5,
+			CacheBytes: 4096}
+	})
 	m.DeviceWait.Observe(7 * time.Millisecond)
 	m.DeviceGraphs.Add(9)
 	m.Graphs.Add(11)
@@ -232,7 +235,7 @@ func TestSnapshot(t *testing.T) {
 			"tool_calls_malformed_total": map[string]any{"unknown_tool": 1.0, "other": 0.0},
 			"device_leases_total":        20.0, "device_leases_contended_total": 5.0, "device_held_ms_total": 3000.0,
 			"images_encoded_total": 17.0, "sounds_encoded_total": 2.0,
-			"image_cache_hits_total": 4.0, "image_encode_ms_total": 2500.0,
+			"image_cache_hits_total": map[string]any{"host": 4.0, "disk": 3.0}, "image_encode_ms_total": 2500.0,
 			"image_cache_bytes":   4096.0,
 			"device_yields_total": 6.0, "device_graphs_total": 9.0, "graphs_total": 11.0, "graphs_reused_total": 5.0,
 			"device_logits_bytes_total": 8192.0, "device_probes_total": 3.0,

@@ -12,7 +12,7 @@ type HeadOptions struct {
 
 // Headed is an optional interface of an Engine that may have a head: layers that guess the token behind the next one,
 // or several, from the states of rows and the next token. It is a layer of the model's file (multi-token prediction,
-// MTP) or has a separate one (EAGLE-3, DFlash).
+// MTP) or has a separate one (EAGLE-3, DFlash, Gemma 4's assistant).
 type Headed interface {
 	// OpenHead opens the head as an engine with sequences and cells for guesses. The caller closes it before the model.
 	// The error says why there is none to open; nil and nil: the model's file has none. With a File it is called before
@@ -36,6 +36,10 @@ type Head interface {
 	// not read; there are all of them, behind at least one row of their sequence in the same batch. They are to be
 	// removed, with SeqRemove, before the next Decode of their sequence.
 	Block() int
+	// Shared reports that the head has no cells and reads the model's. Its rows are in sequences of the model, at the
+	// position behind the newest one there, those behind its own guesses too, and leave nothing. A Decode for which the
+	// model's memory has no free cell returns ErrKVFull. Its options' ContextTokens and Sequences are the model's.
+	Shared() bool
 	// Follow sets the state that row i of the filled batch follows: one of Headed.State or one of State. It copies it,
 	// and allocates nothing.
 	Follow(i int, state []float32)

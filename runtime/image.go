@@ -38,12 +38,12 @@ type View struct {
 // immutable.
 type ViewSegment struct {
 	At, N int
-	Rows  []float32 // N embeddings, one behind the other
+	Rows  []float32 `json:"-"` // N embeddings, one behind the other
 	// Together: the rows see each other, so that one Decode has them all.
 	Together bool
 	// Width is the number of rows in a line, where the model's positions have several dimensions and the rows are a
 	// grid; 0: the rows' positions follow one another.
-	Width int
+	Width int `json:",omitempty"`
 }
 
 // Row returns the embedding of row i of the segment.
@@ -54,6 +54,9 @@ func (p *ViewSegment) Row(i int) []float32 {
 
 // IsImage reports whether t stands for a row of an image.
 func IsImage(t Token) bool { return t < NoToken }
+
+// BeginsImage reports whether t stands for the first row of a segment of an image.
+func BeginsImage(t Token) bool { return int64(NoToken)-1-int64(t) >= imageBegin }
 
 // imageBegin is the bit of an id, as its distance below NoToken, that the first row of a segment has.
 const imageBegin = 1 << 30
@@ -72,7 +75,7 @@ func ImageToken(hash uint32, begin bool) Token {
 // and restored whole: its ids are hashes, and only all of them together name the picture safely.
 func WholeImages(tokens []Token, most int) int {
 	for n := most; n > 0; n-- {
-		if n >= len(tokens) || !IsImage(tokens[n]) || int64(NoToken)-1-int64(tokens[n]) >= imageBegin {
+		if n >= len(tokens) || !IsImage(tokens[n]) || BeginsImage(tokens[n]) {
 			return n
 		}
 	}
@@ -89,6 +92,10 @@ type Images struct {
 	SampleRate int `json:"sample_rate,omitempty"`
 	// Bytes is the memory of the projector's weights, as the size of the file.
 	Bytes int64 `json:"bytes"`
+	// Width is the number of values of a row.
+	Width int `json:"-"`
+	// Grids: the rows of an image are a grid (ViewSegment.Width).
+	Grids bool `json:"-"`
 }
 
 // See reports whether images are read; im may be nil.
@@ -109,7 +116,8 @@ func (im *Images) Reads(sound bool) bool {
 type ImageCounts struct {
 	Encoded   uint64 // segments of pictures that were encoded
 	Heard     uint64 // segments of sounds that were encoded
-	Cached    uint64 // pictures and sounds whose view was at hand
+	Cached    uint64 // pictures and sounds whose view was in memory
+	Loaded    uint64 // those whose view came from a ViewStore
 	Seconds   float64
 	CacheSize int64 // bytes of the embeddings that are kept
 }
@@ -129,6 +137,24 @@ type Viewer interface {
 	WaitEncoded(d time.Duration)
 	// ImageCounts is safe from any goroutine.
 	ImageCounts() ImageCounts
+	// KeptViews returns the views that are kept in memory.
+	KeptViews() KeptViews
+}
+
+// KeptViews are the views that a Viewer keeps in memory. Its methods are safe from any goroutine.
+type KeptViews interface {
+	// StoreIn has every view that is made from now on stored too, and looks there for those that are not in memory.
+	StoreIn(ViewStore)
+	// Forget drops those for which of returns true from memory.
+	Forget(of func(hash [32]byte, ns uint64) bool)
+}
+
+// ViewStore keeps views outside the memory of the engine. Its methods are safe from any goroutine and may wait for a
+// disk. hash names the medium and the projector.
+type ViewStore interface {
+	// Load returns a view that this engine may use as if it had made it; nil: there is none.
+	Load(hash [32]byte, ns uint64) *View
+	Store(hash [32]byte, ns uint64, v *View)
 }
 
 // ImageRow says that row Row of a Batch is row At of a segment of an image.
@@ -148,4 +174,32 @@ func (b *Batch) AddImage(t Token, p Pos, s Seq, segment *ViewSegment, at int) in
 	i := b.AddFor(t, p, s, 0)
 	b.Images = append(b.Images, ImageRow{Row: i, At: at, Segment: segment})
 	return i
+}
+
+// Save returns what puts the rows of b back as they are now, but for Images, after Move and Shorten.
+func (b *Batch) Save() (restore func()) {
+	n := len(b.Token)
+	tokens, pos, seqs := slices.Clone(b.Token), slices.Clone(b.Pos), slices.Clone(b.Seq)
+	what, mix := slices.Clone(b.Logits), slices.Clone(b.Mix)
+	return func() {
+		b.Token, b.Pos, b.Seq, b.Logits, b.Mix = b.Token[:n], b.Pos[:n], b.Seq[:n], b.Logits[:n], b.Mix[:len(mix)]
+		copy(b.Token, tokens)
+		copy(b.Pos, pos)
+		copy(b.Seq, seqs)
+		copy(b.Logits, what)
+		copy(b.Mix, mix)
+	}
+}
+
+// Move writes row from over row to.
+func (b *Batch) Move(from, to int) {
+	b.Token[to], b.Pos[to], b.Seq[to], b.Logits[to] = b.Token[from], b.Pos[from], b.Seq[from], b.Logits[from]
+	if len(b.Mix) > 0 {
+		b.Mix[to] = b.Mix[from]
+	}
+}
+
+// Shorten leaves the first n rows.
+func (b *Batch) Shorten(n int) {
+	b.Token, b.Pos, b.Seq, b.Logits, b.Mix = b.Token[:n], b.Pos[:n], b.Seq[:n], b.Logits[:n], b.Mix[:min(n, len(b.Mix))]
 }

@@ -5,6 +5,7 @@
 #   scripts/archs.sh                          all
 #   scripts/archs.sh -only 'gpt2|mamba'       some, and no table
 #   scripts/archs.sh -keep -limit 10m         goes on with a run for ten minutes; the table names what is left
+#   scripts/archs.sh -heads                   answers with heads alone, and their part of the page
 #   scripts/archs.sh -rewrite                 records the answers that the tests compare with
 #   scripts/archs.sh -readers                 our GGUF reader beside llama.cpp's, on every model and on 2,000 mutations
 #

@@ -143,11 +143,6 @@ heads=$(grep -l 'gtype == LLM_GRAPH_TYPE_DECODER_MTP' "$tree"/src/models/*.cpp 2
 	tr -d - | paste -sd' ' -) || :
 heads="#define UMA_ENGINE_HEADS \"$heads\""
 [ "$(cat "$dir/uma_heads.h" 2>/dev/null)" = "$heads" ] || echo "$heads" >"$dir/uma_heads.h"
-# Graphs, by their files, that have the inputs of all layers: with the others a head with a file has nothing to read.
-inputs=$(grep -l 't_layer_inp\[il\] = ' "$tree"/src/models/*.cpp 2>/dev/null | sed 's#.*/##; s#\.cpp$##' |
-	paste -sd' ' -) || :
-inputs="#define UMA_ENGINE_INPUTS \"$inputs\""
-[ "$(cat "$dir/uma_inputs.h" 2>/dev/null)" = "$inputs" ] || echo "$inputs" >"$dir/uma_inputs.h"
 # A tree that is no repository may have been edited since the last build.
 engine="#define UMA_ENGINE_BUILD \"llama.cpp $name\""
 [ "$(cat "$dir/uma_engine.h" 2>/dev/null)" = "$engine" ] || echo "$engine" >"$dir/uma_engine.h"

@@ -22,7 +22,8 @@ function check(ok, what, detail = '') {
 
 const browser = await puppeteer.launch({
   executablePath: process.env.CHROMIUM, headless: true,
-  args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--force-color-profile=srgb', '--hide-scrollbars'],
+  args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--force-color-profile=srgb', '--hide-scrollbars',
+    '--use-fake-device-for-media-stream'], // a camera and a microphone; each page is asked for its permission
 });
 
 // UMA_PAGE_ASSETS=FOLDER takes the page's files from a folder instead of the built command: a change is tried without
@@ -285,6 +286,7 @@ async function models() {
   const json = (body, status = 200) => ({ status, contentType: 'application/json', body: JSON.stringify(body) });
   const scripted = (r, url) => {
     if (url.pathname === '/v1/models') return json({ object: 'list', data: list });
+    if (url.pathname === '/props') return json({ modalities: { vision: false, audio: false } });
     if (url.pathname === '/models/sse') return { status: 200, contentType: 'text/event-stream', body: 'retry: 60000\n\n' };
     if (!url.pathname.startsWith('/models')) return null;
     asked.push(`${r.method()} ${url.pathname}${decodeURIComponent(url.search)} ${r.postData() || ''}`.trim());
@@ -334,6 +336,136 @@ async function models() {
   await page.keyboard.press('Enter');
   check(await text(page, '#model-name') === 'org/<b>Large</b>:Q8_0' && !(await page.$('#models[open]')), 'Enter takes the only model that matches');
   await page.close();
+}
+
+// captures: pictures of the camera and recordings of the microphone, for a model that a script says sees and hears.
+async function captures() {
+  let senses = { vision: false, audio: false }, sent = null;
+  const json = (body) => ({ status: 200, contentType: 'application/json', body: JSON.stringify(body) });
+  const page = await newPage(realURL, { scripted: (r, url) => {
+    if (url.pathname === '/props') return json({ modalities: senses });
+    if (r.method() === 'POST' && url.pathname === '/v1/chat/completions') sent = JSON.parse(r.postData());
+    return null;
+  } });
+  const origin = new URL(realURL).origin, context = page.browserContext();
+  const header = (await (await fetch(realURL)).headers.get('permissions-policy')) || '';
+  check(/camera=\(self\), microphone=\(self\)/.test(header) && !header.includes('*'), 'the page may ask for the camera and the microphone alone', header);
+  check(await page.evaluate(() => !document.featurePolicy || ['geolocation', 'usb', 'midi'].every((f) => !document.featurePolicy.allowsFeature(f))), 'and for no place or device');
+  const shown = () => page.$$eval('#camera, #microphone', (all) => all.filter((b) => !b.hidden).map((b) => b.id).join());
+  const senseless = () => page.evaluate(async () => (await import('/page/models.js')).load());
+  await page.waitForFunction(() => /uma-tiny/.test(document.getElementById('model-name').textContent));
+  check(await shown() === '', 'no camera for a model that reads text alone', await shown());
+  await alt(page, 'c');
+  check(await page.$('#capture[open]') === null, 'nor by its key');
+  senses = { vision: true, audio: false };
+  await senseless();
+  await page.waitForSelector('#camera:not([hidden])');
+  check(await shown() === 'camera', 'a model that sees has the camera', await shown());
+  senses = { vision: true, audio: true };
+  await senseless();
+  await page.waitForSelector('#microphone:not([hidden])');
+  await page.evaluate(() => { // every track that the page gets
+    window.tracks = [];
+    const real = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
+    navigator.mediaDevices.getUserMedia = async (what) => {
+      if (window.refusal) throw new DOMException('made up', window.refusal);
+      const stream = await real(what);
+      window.tracks.push(...stream.getTracks());
+      return stream;
+    };
+  });
+  const off = () => page.evaluate(() => window.tracks.length > 0 && window.tracks.every((t) => t.readyState === 'ended') && !document.getElementById('capture-view').srcObject);
+
+  // Refused: the error says what to do, and the dialog closes.
+  await context.overridePermissions(origin, []);
+  await page.click('#camera');
+  await says(page, '#capture-note', 'may not use the camera: allow it');
+  check(await page.$eval('#capture-act', (b) => b.disabled), 'a refused camera is said, and takes nothing');
+  await accessible(page, 'a refused camera');
+  await page.keyboard.press('Escape');
+  check(await page.$('#capture[open]') === null, 'Escape closes it');
+  await context.overridePermissions(origin, ['camera', 'microphone', 'clipboard-write']);
+  for (const [name, want] of [['NotFoundError', 'finds no camera'], ['NotReadableError', 'does not answer']]) {
+    await page.evaluate((n) => { window.refusal = n; }, name);
+    await page.click('#camera');
+    await says(page, '#capture-note', want);
+    await page.click('#capture-cancel');
+    check(await page.$('#capture[open]') === null, `no camera: ${want}`);
+  }
+  await page.evaluate(() => { window.refusal = ''; });
+
+  // A picture, with keys alone.
+  await page.focus('#prompt');
+  await alt(page, 'c');
+  await page.waitForSelector('#capture-act:not([disabled])');
+  check(await page.evaluate(() => document.activeElement.id === 'capture-act' && document.getElementById('capture-view').videoWidth > 0), 'the preview runs, and the focus is on Take');
+  await accessible(page, 'the camera');
+  await shot(page, 'camera-1280');
+  await page.keyboard.press('Escape');
+  await page.waitForFunction(() => window.tracks.every((t) => t.readyState === 'ended'));
+  check(await off() && await page.$$eval('#attached li', (all) => all.length) === 0, 'cancelled: the camera is off, and nothing is attached');
+  await alt(page, 'c');
+  await page.waitForSelector('#capture-act:not([disabled])');
+  await page.keyboard.press('Enter');
+  await page.waitForSelector('#attached li canvas');
+  check(await off() && await page.$('#capture[open]') === null, 'taken: the camera is off');
+  check(await page.evaluate(() => document.activeElement.id === 'prompt'), 'and the focus is on the message');
+  await ask(page, 'What do you see?');
+  await answers(page, 1);
+  const image = Array.isArray(sent.messages[0].content) && sent.messages[0].content[0];
+  check(image && image.type === 'image_url' && image.image_url.url.startsWith('data:image/jpeg;base64,') && image.image_url.url.length > 3000, 'the picture goes with the message', JSON.stringify(image).slice(0, 80));
+
+  // The camera goes away, or the tab does.
+  await page.click('#camera');
+  await page.waitForSelector('#capture-act:not([disabled])');
+  await page.evaluate(() => window.tracks.at(-1).dispatchEvent(new Event('ended')));
+  await says(page, '#capture-note', 'The camera is gone');
+  await page.click('#capture [data-close]');
+  check(await off(), 'a camera that goes is off');
+  await page.click('#camera');
+  await page.waitForSelector('#capture-act:not([disabled])');
+  await page.evaluate(() => {
+    Object.defineProperty(document, 'hidden', { value: true, configurable: true });
+    document.dispatchEvent(new Event('visibilitychange'));
+    delete document.hidden;
+  });
+  check(await page.$('#capture[open]') === null && await off(), 'a hidden page has the camera off');
+
+  // A recording.
+  await alt(page, 'v');
+  await page.waitForSelector('#capture-act:not([disabled])');
+  check(await page.$eval('#capture-view', (v) => v.hidden) && await text(page, '#capture-act') === 'Record', 'the microphone has no picture');
+  await accessible(page, 'the microphone');
+  await page.keyboard.press('Enter');
+  await page.waitForFunction(() => /^[1-9]/.test(document.getElementById('capture-time').textContent));
+  check(await text(page, '#capture-act') === 'Stop and attach' && await text(page, '#capture-note') === 'Recording.', 'it says that it records');
+  await page.keyboard.press('Enter');
+  await page.waitForSelector('#attached li');
+  check(await off(), 'recorded: the microphone is off');
+  const heard = await page.evaluate(async () => (await import('/page/attach.js')).taken());
+  const wav = Buffer.from(heard[0].sound, 'base64');
+  check(wav.subarray(0, 4).toString() === 'RIFF' && wav.length > 2 * 16000 && wav.subarray(44).some((b) => b !== 0), 'the sound is a WAV that is not silent', wav.length);
+  await page.setViewport({ width: 360, height: 640 });
+  await page.click('#camera');
+  await page.waitForSelector('#capture-act:not([disabled])');
+  check(await overflow(page) <= 0 && await page.$eval('#capture', (d) => d.scrollWidth <= d.clientWidth && d.getBoundingClientRect().bottom <= innerHeight), '360 px: the camera');
+  await shot(page, 'camera-360');
+  await page.click('#capture-cancel');
+  await page.close();
+
+  // A phone whose page has no camera for scripts, as over plain HTTP, asks for a file of its camera.
+  const phone = await newPage(realURL, { width: 400, height: 800, scripted: (r, url) => (url.pathname === '/props' ? json({ modalities: senses }) : null) });
+  await phone.waitForSelector('#camera:not([hidden])');
+  check(await overflow(phone) <= 0, '400 px: the buttons');
+  await phone.evaluate(() => {
+    Object.defineProperty(navigator, 'mediaDevices', { value: undefined });
+    document.getElementById('camera-file').click = () => { window.asked = true; };
+  });
+  await phone.evaluate(async () => (await import('/page/models.js')).load());
+  await phone.waitForSelector('#microphone[hidden]');
+  await phone.click('#camera');
+  check(await phone.evaluate(() => window.asked && !document.getElementById('capture').open), 'a phone without one for scripts opens its own camera');
+  await phone.close();
 }
 
 // pdf is a file of one page with a line of text.
@@ -557,6 +689,7 @@ try {
   await realDaemon();
   await keyedDaemon();
   await chats();
+  await captures();
   await models();
   await toolServers();
   await slowDaemon();

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Drives the page in headless Chromium through uma-cli open, on the built daemon and on one that thinks slowly: chat,
-# thought, end of thinking, stop, retry, reload, branches, files, settings, search, export and import, the models (of a
-# scripted server), a server that wants a key, the live panels, Markdown, keyboard, dark mode, 400 and 360 px,
-# accessibility (axe-core), no console error, no request to another origin. Needs Chromium (Debian: apt-get install
-# chromium), node and, once, npm's registry. Without them it says so and checks nothing.
+# thought, end of thinking, stop, retry, reload, branches, files, camera and microphone (of fake devices), settings,
+# search, export and import, the models (of a scripted server), a server that wants a key, the live panels, Markdown,
+# keyboard, dark mode, 400 and 360 px, accessibility (axe-core), no console error, no request to another origin. Needs
+# Chromium (Debian: apt-get install chromium), node and, once, npm's registry. Without them it says so and checks
+# nothing.
 # Usage: scripts/page-check.sh [FOLDER], into which the screenshots go (default: a temporary one). BIN=FOLDER names
 # built commands; otherwise make builds them. UMA_PAGE_ASSETS=FOLDER takes the page's files from a folder instead.
 set -euo pipefail

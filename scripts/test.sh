@@ -5,12 +5,12 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 report=$(mktemp)
-trap 'rm -f "$report" "$report.daemon"' EXIT
+trap 'rm -f "$report" "$report."*' EXIT
 CGO_ENABLED=0 go build -o "$report" ./internal/testreport
 tests() { go test -vet=off -short -timeout 40m -json "$@" | "$report"; }
 
-# Packages whose tests link the engine, or run it, compute; the others mostly wait, so twice as many of them run at a
-# time. The packages that take longest go first.
+# Packages whose tests link the engine, or run it, compute. The others mostly wait. The packages that take longest go
+# first.
 engine=$(go list -test -f '{{.ImportPath}}|{{join .Deps " "}} ' ./... |
 	sed -nE 's#^([^|[ ]*)\.test\|.*/(runtime/llama|testutil/programs)[ []+.*#\1#p' | sort -u)
 rest=$(go list ./... | grep -vxF "$engine")
@@ -21,15 +21,27 @@ longest() {
 	grep -vE "/($1)\$" <<<"$2"
 }
 failed=''
-# The daemon's tests take longest and mostly wait: they run beside all others.
-tests "$daemon" >"$report.daemon" &
-beside=$!
-tests -p $(($(getconf _NPROCESSORS_ONLN) * 2)) \
-	$(longest 'front|valkey|pull|template|jinja|jsonschema|replay|ipc' "$rest") || failed=1
+# The daemon's tests take longest and mostly wait: two halves of them, linked once, run beside all others.
+first='^Test[A-M]'
+go test -vet=off -c -o "$report.daemon" "$daemon"
+half() {
+	(cd daemon && go tool test2json -t -p "$daemon" "$report.daemon" -test.v=test2json -test.paniconexit0 -test.short \
+		-test.timeout=40m "$@") | "$report"
+}
+half -test.run "$first" >"$report.first" &
+one=$!
+half -test.skip "$first" >"$report.second" &
+two=$!
+# Of the others those that wait run beside those that compute.
+tests -p $(($(getconf _NPROCESSORS_ONLN) + 1)) \
+	$(longest 'front|scripts|pull|ipc|valkey|template|jinja|jsonschema|replay' "$rest") >"$report.rest" &
+waiting=$!
 # The programs that several packages run are linked once.
 programs=$PWD/build/test-programs
 go build -ldflags='-s -w' -o "$programs/" ./cmd/... && export TEST_PROGRAMS=$programs || failed=1
-tests $(longest 'smoke|llama|archs|uma-bench' "$(grep -vxF "$daemon" <<<"$engine")") || failed=1
-wait "$beside" || failed=1
-cat "$report.daemon"
+tests -p 2 $(longest 'llama|smoke|archs|uma-bench' "$(grep -vxF "$daemon" <<<"$engine")") || failed=1
+for part in "$waiting rest" "$one first" "$two second"; do
+	wait "${part% *}" || failed=1
+	cat "$report.${part#* }"
+done
 [ -z "$failed" ]

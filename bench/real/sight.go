@@ -46,12 +46,18 @@ type Seen struct {
 	Again    float64 `json:"again"`  // to the same image, with another question
 	Parts    float64 `json:"parts"`  // that were encoded for the first answer
 	Twice    float64 `json:"twice"`  // and for the second
+	// Of a daemon that was started again, alone, with nothing of the prompts cached: the time to the first token of an
+	// answer about the same image and about another one, and the parts that were encoded for each.
+	Stored      float64 `json:"stored"`
+	Other       float64 `json:"other"`
+	StoredParts float64 `json:"stored_parts"`
+	OtherParts  float64 `json:"other_parts"`
 }
 
-// largePicture returns a PNG that differs everywhere.
-func largePicture() ([]byte, error) {
+// largePicture returns the URL of a PNG that differs everywhere, and from one with another phase.
+func largePicture(phase float64) (string, error) {
 	m := image.NewNRGBA(image.Rect(0, 0, sightSide, sightSide))
-	wave := func(x float64) uint8 { return uint8(127 + 127*math.Sin(x)) }
+	wave := func(x float64) uint8 { return uint8(127 + 127*math.Sin(x+phase)) }
 	for y := range sightSide {
 		green := wave(float64(y) / 31)
 		for x := range sightSide {
@@ -60,7 +66,7 @@ func largePicture() ([]byte, error) {
 	}
 	var b bytes.Buffer
 	err := (&png.Encoder{CompressionLevel: png.BestSpeed}).Encode(&b, m)
-	return b.Bytes(), err
+	return "data:image/png;base64," + base64.StdEncoding.EncodeToString(b.Bytes()), err
 }
 
 // stream generates until ctx is done and calls token for each event with tokens.
@@ -102,11 +108,10 @@ type gap struct {
 
 // Measure measures with one projector.
 func (c *Sight) Measure(ctx context.Context, name string) (*Seen, error) {
-	picture, err := largePicture()
+	url, err := largePicture(0)
 	if err != nil {
 		return nil, err
 	}
-	url := "data:image/png;base64," + base64.StdEncoding.EncodeToString(picture)
 	streams, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var mu sync.Mutex
@@ -147,11 +152,11 @@ func (c *Sight) Measure(ctx context.Context, name string) (*Seen, error) {
 		return nil, context.Cause(streams)
 	}
 	alone := time.Now()
-	if out.Answer, out.Parts, err = c.ask(streams, url, "what is this"); err != nil {
+	if out.Answer, out.Parts, err = c.ask(streams, "", url, "what is this", sightTokens); err != nil {
 		return nil, err
 	}
 	answered := time.Now()
-	if out.Again, out.Twice, err = c.ask(streams, url, "which colours has it"); err != nil {
+	if out.Again, out.Twice, err = c.ask(streams, "", url, "which colours has it", sightTokens); err != nil {
 		return nil, err
 	}
 	stop(nil)
@@ -174,16 +179,40 @@ func (c *Sight) Measure(ctx context.Context, name string) (*Seen, error) {
 	return out, nil
 }
 
-// ask asks about an image and returns the time to the end of the answer, in ms, and the parts that were encoded.
-func (c *Sight) ask(ctx context.Context, url, question string) (ms, parts float64, err error) {
+// Restarted measures a daemon that has the --cache-dir of the one of Measure, and adds to its result.
+func (c *Sight) Restarted(ctx context.Context, out *Seen) error {
+	for _, of := range []struct {
+		phase     float64
+		ms, parts *float64
+	}{{0, &out.Stored, &out.StoredParts}, {1, &out.Other, &out.OtherParts}} {
+		url, err := largePicture(of.phase)
+		if err != nil {
+			return err
+		}
+		// Cells of the other prompts are of no use behind a text before the image.
+		text := fmt.Sprintf("This is picture %.0f of two.", of.phase+1)
+		if *of.ms, *of.parts, err = c.ask(ctx, text, url, "what is this", 1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ask asks about an image, which stands between two texts, and returns the time to the end of an answer of so many
+// tokens, in ms, and the parts that were encoded.
+func (c *Sight) ask(ctx context.Context, text, url, question string, tokens int) (ms, parts float64, err error) {
 	const encoded = "images_encoded_total"
 	before, err := c.Counter(encoded)
 	if err != nil {
 		return 0, 0, err
 	}
-	body := map[string]any{"max_tokens": sightTokens, "temperature": 0, "messages": []any{map[string]any{"role": "user",
-		"content": []any{map[string]any{"type": "image_url", "image_url": map[string]string{"url": url}},
-			map[string]string{"type": "text", "text": question}}}}}
+	content := []any{map[string]any{"type": "image_url", "image_url": map[string]string{"url": url}},
+		map[string]string{"type": "text", "text": question}}
+	if text != "" {
+		content = append([]any{map[string]string{"type": "text", "text": text}}, content...)
+	}
+	body := map[string]any{"max_tokens": tokens, "temperature": 0,
+		"messages": []any{map[string]any{"role": "user", "content": content}}}
 	start := time.Now()
 	var answer struct{}
 	if err := c.Ours.post(ctx, "/v1/chat/completions", body, &answer); err != nil {
@@ -200,13 +229,18 @@ func (c *Sight) Judge(all []*Seen, seconds float64) Check {
 	var said []string
 	for _, s := range all {
 		said = append(said, fmt.Sprintf("%s: ITL p95 %.1f ms, at most %.1f (alone %.1f and %.1f), the answer after "+
-			"%.1f s, again after %.1f s, %.0f parts encoded, then %.0f", s.Name, s.P95, s.Max, s.AloneP95, s.AloneMax,
-			s.Answer/1000, s.Again/1000, s.Parts, s.Twice))
+			"%.1f s, again after %.1f s, %.0f parts encoded, then %.0f; after a restart the first token after %.2f s, "+
+			"of another image after %.2f s", s.Name, s.P95, s.Max, s.AloneP95, s.AloneMax,
+			s.Answer/1000, s.Again/1000, s.Parts, s.Twice, s.Stored/1000, s.Other/1000))
 		if target := float64(c.Target.Milliseconds()); s.P95 > target {
 			check.Fail("%s: the inter-token time's p95 is %.1f ms, the target is %.0f ms", s.Name, s.P95, target)
 		}
 		if s.Parts == 0 || s.Twice != 0 {
 			check.Fail("%s: %.0f parts were encoded, and %.0f for the same image", s.Name, s.Parts, s.Twice)
+		}
+		if s.StoredParts != 0 || s.OtherParts == 0 {
+			check.Fail("%s: after a restart %.0f parts were encoded for the same image, and %.0f for another one", s.Name,
+				s.StoredParts, s.OtherParts)
 		}
 	}
 	check.Summary = strings.Join(said, "; ")

@@ -74,7 +74,8 @@ adapters    two random LoRA adapters of a Llama model: 16 streams at once that h
             turn, equal tokens as in greedy, with the model's weights and the same in F32; the tokens a second of
             streams without an adapter, with one, and of both kinds and none at once
 images      an image of 4,096 × 4,096 pixels for two random projectors, one of 12 layers: the inter-token times of four
-            streams beside it stay under --target, and it is encoded once
+            streams beside it stay under --target, and it is encoded once, also over a restart with --cache-dir; the
+            time to the first token of it then, and of another image that is encoded
 
 It ends with 1 if a check failed. make real runs it on the models of models.lock.`,
 		Args: cobra.NoArgs,

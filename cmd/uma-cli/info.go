@@ -232,8 +232,11 @@ func infoTable(in *reports.Info) *ui.Table {
 			case "eagle3", "dflash":
 				what = "head (" + d.Kind + ")"
 			}
-			t.Row(what, "%s, %s cells for %s requests at once, %s%s", name, ui.Count(d.ContextTokens),
-				ui.Count(d.Sequences), ui.Bytes(uint64(max(d.Bytes, 0))), failed)
+			cells := fmt.Sprintf("%s cells for %s requests at once", ui.Count(d.ContextTokens), ui.Count(d.Sequences))
+			if d.Kind == "gemma4-assistant" {
+				what, cells = "head (assistant)", "reads the model's cells"
+			}
+			t.Row(what, "%s, %s, %s%s", name, cells, ui.Bytes(uint64(max(d.Bytes, 0))), failed)
 		}
 		if why := in.Config.NoHead; why != "" {
 			t.Row("head", "a layer of the model's file, makes no drafts: %s", clean(why))

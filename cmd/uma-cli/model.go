@@ -263,8 +263,8 @@ func architectureNotes(in *gguf.Info) string {
 		notes += ", a head: its last layer drafts"
 	}
 	if e := in.HeadFile; e != nil {
-		notes += fmt.Sprintf(", a head (%s) for models with an embedding of %d (--spec-type draft-%s)", e.Kind, e.Width,
-			in.Architecture)
+		notes += fmt.Sprintf(", a head (%s) for models with an embedding of %d (--spec-type %s)", e.Kind, e.Width,
+			e.SpecType)
 	}
 	if in.Recurrent {
 		notes += ", recurrent: parts of its memory cannot be shared or dropped"

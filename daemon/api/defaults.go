@@ -9,13 +9,14 @@ import (
 
 type defaultsKey struct{}
 
-// Defaulting returns a handler in which requests have the server's defaults.
-func (s *Server) Defaulting(next http.HandlerFunc) http.HandlerFunc {
-	if s.Defaults == nil {
-		return next
-	}
+// Defaulting returns a handler in which the fields that a request omits have the values that defaults returns; nil:
+// those of package wire.
+func Defaulting(next http.HandlerFunc, defaults func(context.Context) *wire.Request) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		next(w, r.WithContext(context.WithValue(r.Context(), defaultsKey{}, s.Defaults)))
+		if def := defaults(r.Context()); def != nil {
+			r = r.WithContext(context.WithValue(r.Context(), defaultsKey{}, def))
+		}
+		next(w, r)
 	}
 }
 

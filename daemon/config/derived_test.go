@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
+	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 	"github.com/uma-serve/uma-serve/sched"
 )
 
@@ -58,6 +59,7 @@ func TestSpeculateOption(t *testing.T) {
 
 // TestSpecType: the kinds, and what they want of --draft-model.
 func TestSpecType(t *testing.T) {
+	assistant := ggufgen.Cached(t, ggufgen.AssistantOf(ggufgen.TinyGemma4(false), ggufgen.HeadRandom))
 	for _, c := range []struct {
 		kinds, file, wrong string
 		want               draftKinds
@@ -74,7 +76,10 @@ func TestSpecType(t *testing.T) {
 		{kinds: "draft-eagle3,draft-simple", file: "f", wrong: "the file of one"},
 		{kinds: "none,draft-mtp", wrong: "--spec-type is"},
 		{kinds: "draft-eagle3,draft-dflash", file: "f", wrong: "the file of one"},
-		{kinds: "draft-dspark", file: "f", wrong: "draft-eagle3"},
+		{kinds: "draft-dspark", file: "f", want: draftKinds{file: "dflash"}, head: "dflash"},
+		{kinds: "draft-mtp", file: assistant, want: draftKinds{file: "gemma4-assistant"}, head: "gemma4-assistant"},
+		{kinds: "draft-mtp,draft-simple", file: assistant, want: draftKinds{head: true, model: true}},
+		{kinds: "draft-mtp", file: "f", want: draftKinds{head: true}},
 		{kinds: "dflash", file: "f", wrong: "draft-eagle3"},
 	} {
 		cfg := &Config{Speculate: "auto", SpecType: c.kinds, DraftModel: c.file}

@@ -15,7 +15,7 @@ const (
 	specAuto  = "auto"
 	specNone  = "none"
 	specModel = "draft-simple" // --draft-model
-	specHead  = "draft-mtp"    // the head of the model's file
+	specHead  = "draft-mtp"    // the head of the model's file, or an assistant in that of --draft-model
 	specFile  = "draft-"       // and an architecture: a head, the file of --draft-model
 )
 
@@ -37,7 +37,7 @@ func (c *Config) drafts() (k draftKinds, err error) {
 	if c.SpecType == specAuto {
 		return draftKinds{model: true}, nil // what a head costs whose guesses are wrong is not known well: docs/lab
 	}
-	kinds := strings.Split(c.SpecType, ",")
+	kinds := strings.Split(strings.ReplaceAll(c.SpecType, "draft-dspark", specFile+gguf.ArchDFlash), ",")
 	files := "" // what --draft-model has the file of
 	for _, kind := range kinds {
 		switch arch := kind[min(len(specFile), len(kind)):]; {
@@ -57,6 +57,8 @@ func (c *Config) drafts() (k draftKinds, err error) {
 	}
 	if k.file != "" && (files != specFile+k.file || c.DraftModel == "" && len(c.Models) == 0) {
 		err = fmt.Errorf("--spec-type is %s: --draft-model must name the file of one of its kinds", c.SpecType)
+	} else if k.head && files == "" && c.DraftModel != "" && gguf.HeadArch(c.DraftModel) == gguf.ArchAssistant {
+		k.head, k.file = false, gguf.ArchAssistant
 	}
 	return k, err
 }
@@ -76,14 +78,12 @@ func (c *Config) SyntheticRates() (chances []float64, err error) {
 	for _, text := range c.SpecSynthRates {
 		p, err := strconv.ParseFloat(text, 64)
 		if err != nil || !(p >= 0 && p <= before) {
-			return nil, fmt.Errorf("--spec-synth-rates has %q; it must be a number 0…1, and no larger than the one "+
-				"before", text)
+			return nil, fmt.Errorf("--spec-synth-rates has %q; it must be 0…1, and no larger than the one before", text)
 		}
 		chances, before = append(chances, p/max(before, 1e-300)), p
 	}
 	if len(chances) > core.MaxGuess {
-		return nil, fmt.Errorf("--spec-synth-rates has %d numbers; there must be at most %d", len(chances),
-			core.MaxGuess)
+		return nil, fmt.Errorf("--spec-synth-rates has %d numbers, at most %d are allowed", len(chances), core.MaxGuess)
 	}
 	return chances, nil
 }

@@ -278,8 +278,8 @@ func (c *Config) ForModel(m *Model) (*Config, error) {
 	if !c.isDefault(m) { // whatever layer sets it, --draft-model is the default model's
 		out.DraftModel, out.LoRA, out.Alias, out.Tags = m.Options["draft-model"], nil, nil, nil
 		if out.DraftModel == "" && m.Options["spec-type"] == "" { // nor is there a head for it
-			out.SpecType = strings.NewReplacer("draft-eagle3", specTexts[0], "draft-dflash", specTexts[0]).
-				Replace(out.SpecType)
+			out.SpecType = strings.NewReplacer("draft-eagle3", specTexts[0], "draft-dflash", specTexts[0],
+				"draft-dspark", specTexts[0]).Replace(out.SpecType)
 		}
 		if list := m.Options["lora"]; list != "" {
 			out.LoRA = strings.Split(list, ",")

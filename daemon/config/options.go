@@ -125,16 +125,16 @@ func (c *Config) sections() []Section {
 		"step where that is expected to save time: auto, off, or at most `N` tokens a step (1…16). Answers stay "+
 		"the same")
 	fs.StringVar(&c.SpecType, "spec-type", specAuto, "`KINDS` of drafts beside those from texts: draft-mtp (the head "+
-		"of the model's file, a layer that drafts), draft-eagle3 or draft-dflash (the head in the file of "+
-		"--draft-model), draft-simple (the draft model), several with commas between them, auto (the draft model if "+
-		"there is one) or none (no drafts at all). ngram-simple: texts alone")
+		"of the model's file, or Gemma 4's assistant in that of --draft-model), draft-eagle3, draft-dflash or "+
+		"draft-dspark (the head in the file of --draft-model), draft-simple (the draft model), several with commas, "+
+		"auto (the draft model if there is one) or none (no drafts at all). ngram-simple: texts alone")
 	fs.Var(&listFlag{values: &c.SpecSynthRates}, "spec-synth-rates", "for measuring alone, answers are not valid: the "+
 		"share of steps in which the 1st, 2nd, … drafted token is taken, whatever the model says: `P,P,…`, each 0…1 "+
 		"and none above the one before; steps draft no more tokens than there are rates")
 	fs.StringVar(&c.DraftModel, "draft-model", "", "`FILE|NAME` of a draft model for speculative decoding: a small "+
-		"model with the same vocabulary, used where it is expected to save time, or with --spec-type draft-eagle3 "+
-		"or draft-dflash the file of a head. It serves the default model only; a [models.NAME] table names the draft "+
-		"model of another one (-md)")
+		"model with the same vocabulary, used where it is expected to save time, or the file of a head that "+
+		"--spec-type asks for. It serves the default model only; a [models.NAME] table names the draft model of "+
+		"another one (-md)")
 	fs.Var(&listFlag{values: &c.LoRA}, "lora", "LoRA adapter of the default model, a GGUF file: `NAME=FILE[:SCALE]` "+
 		"serves requests for the model NAME or MODEL:NAME, FILE[:SCALE] all that choose none. Requests with "+
 		"different adapters run side by side. Repeatable; a [models.NAME] table names those of another model")
@@ -273,7 +273,7 @@ var Choices = map[string][]string{
 	"policy":         sched.Policies(),
 	"share-prefixes": {"off", "system"},
 	"speculate":      {speculateAuto, speculateOff},
-	"spec-type":      {specAuto, specHead, "draft-eagle3", "draft-dflash", specModel, specNone},
+	"spec-type":      {specAuto, specHead, "draft-eagle3", "draft-dflash", "draft-dspark", specModel, specNone},
 	"think":          {"auto", "off", "on"},
 	"early-exit":     {"off", "eat", "rpdi", "both"},
 	"think-evict":    {"none", "offload", "drop"},

@@ -1,6 +1,7 @@
 package drafts
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -81,7 +82,7 @@ func (m *Model) Core() core.DraftConfig {
 	d := core.DraftConfig{Sequences: c.MaxSequences, Cells: c.ContextTokens, Batch: c.MaxBatch, Tokens: m.shared,
 		Cost: m.cost, States: m.states}
 	if m.head != nil {
-		d.Block = m.head.Block()
+		d.Block, d.Shared = m.head.Block(), m.head.Shared()
 	}
 	return d
 }
@@ -94,7 +95,10 @@ func (m *Model) Guess(c *core.Core) {
 	for c.FillDraft(m.eng.Batch()) {
 		begin := time.Now()
 		m.follow(c)
-		if err := m.eng.Decode(); err != nil {
+		if err := m.eng.Decode(); errors.Is(err, runtime.ErrKVFull) && m.head != nil && m.head.Shared() {
+			c.Drafted(time.Since(begin), nil) // there is none to be had before the model's own Decode frees some
+			return
+		} else if err != nil {
 			c.DraftFailed()
 			m.failed.Store(true)
 			m.log.Error("the draft model failed and is not used any more", "file", m.path, "head", m.head != nil,
@@ -174,6 +178,9 @@ func (m *Model) Info() *reports.InfoDraft {
 		kind = "head"
 	}
 	in, c := m.eng.Model(), m.eng.Capabilities()
+	if m.head != nil && m.head.Shared() {
+		c.ContextTokens = 0 // it reads the model's
+	}
 	return &reports.InfoDraft{Kind: kind, Name: in.Name, Path: in.Path, Description: in.Description,
 		ContextTokens: c.ContextTokens, Sequences: c.MaxSequences, Bytes: m.Bytes(), Failed: m.failed.Load()}
 }

@@ -60,7 +60,8 @@ func (a *Asleep) Serve(w http.ResponseWriter, r *http.Request, log *slog.Logger)
 	serve := &api.Server{Backend: sleeping{a}, Version: buildinfo.Version, StrictFields: a.StrictFields,
 		NoSlots: a.NoSlots, KVEvents: a.KVEvents, NoPrefixCache: a.NoPrefixCache,
 		Log: log, Now: time.Now}
-	Handler(apiRoutes(serve)).ServeHTTP(w, r)
+	none := func(context.Context) *wire.Request { return nil }
+	Handler(apiRoutes(serve, none)).ServeHTTP(w, r)
 }
 
 // Apart returns the server for APIs that concern no model in particular.

@@ -16,7 +16,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// Headers by which a router passes on what it knows of a request; apply merges the last two with the body.
+// Headers by which a router passes on what it knows of a request. The last two are merged with its body.
 const (
 	HeaderUser     = "X-Uma-User"     // whose request it is; of a router alone (--router-user)
 	HeaderPriority = "X-Uma-Priority" // interactive or background
@@ -57,15 +57,26 @@ func readRouted(h http.Header) (r routed, err error) {
 
 const maxDeadlineMs = 3_600_000
 
-// apply merges the headers into the request: a deadline counts if neither the body nor --defaults have one, background
-// always.
+// apply merges the headers into a request whose body has been read: it may run in the background, whatever it says.
 func (r routed) apply(q *wire.Request) {
 	if r.background {
 		q.Priority = wire.PriorityBackground
 	}
-	if r.deadline > 0 && q.Targets.TargetTTFT == 0 {
-		q.Targets.TargetTTFT = r.deadline
+}
+
+// defaults returns the values of fields that an HTTP request omits: the server's, and above them the deadline of a
+// router. nil: those of package wire.
+func (s *Server) defaults(ctx context.Context) *wire.Request {
+	said := routedOf(ctx)
+	if said.deadline == 0 {
+		return s.Defaults
 	}
+	def := wire.DefaultRequest()
+	if s.Defaults != nil {
+		def = *s.Defaults
+	}
+	def.TargetTTFT = said.deadline
+	return &def
 }
 
 // routedUser returns the owner of the requests of a router's user: a number that no user id of this machine is, the

@@ -1,10 +1,13 @@
 package httpd
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
 func TestReadRouted(t *testing.T) {
@@ -48,5 +51,37 @@ func TestRoutedUser(t *testing.T) {
 		if _, err := routedUser(1000, user); err == nil || !strings.Contains(err.Error(), HeaderUser) {
 			t.Errorf("%q: %v", user, err)
 		}
+	}
+}
+
+// TestDeadlineBeforeDefaults: a router's deadline takes the place of the server's default, and a body that of both.
+func TestDeadlineBeforeDefaults(t *testing.T) {
+	def := wire.DefaultRequest()
+	def.TargetTTFT, def.Priority = time.Second, wire.PriorityBackground
+	for _, c := range []struct {
+		defaults *wire.Request
+		deadline time.Duration
+		want     time.Duration // 0: the defaults as they are
+	}{
+		{nil, 0, 0},
+		{nil, 250 * time.Millisecond, 250 * time.Millisecond},
+		{&def, 0, 0},
+		{&def, 250 * time.Millisecond, 250 * time.Millisecond},
+	} {
+		s := &Server{}
+		s.Defaults = c.defaults
+		got := s.defaults(context.WithValue(t.Context(), routedKey{}, routed{deadline: c.deadline}))
+		if c.want == 0 {
+			if got != c.defaults {
+				t.Errorf("%v without a deadline: %v", c.defaults, got)
+			}
+			continue
+		}
+		if got.TargetTTFT != c.want || c.defaults != nil && got.Priority != c.defaults.Priority {
+			t.Errorf("default %v, deadline %v: %v", c.defaults, c.deadline, got.TargetTTFT)
+		}
+	}
+	if def.TargetTTFT != time.Second {
+		t.Errorf("the server's default became %v", def.TargetTTFT)
 	}
 }

@@ -22,23 +22,25 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/live"
 	"github.com/uma-serve/uma-serve/daemon/page"
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
+	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // Routes returns the paths of a daemon with a model: its own and those of each API.
 func (s *Server) Routes(d Daemon, views *live.Views) []api.Route {
-	return slices.Concat(s.serverRoutes(d, views), apiRoutes(s.apis(d)))
+	return slices.Concat(s.serverRoutes(d, views), apiRoutes(s.apis(d), s.defaults))
 }
 
-// apiRoutes returns the paths of all APIs.
-func apiRoutes(apis *api.Server) []api.Route {
+// apiRoutes returns the paths of all APIs. defaults returns the values of fields that a request omits; nil: those of
+// package wire.
+func apiRoutes(apis *api.Server, defaults func(context.Context) *wire.Request) []api.Route {
 	streams := resume.New(apis)
 	routes := slices.Concat(control.Routes(apis), openai.Routes(apis), anthropic.Routes(apis),
 		llamaserver.Routes(apis), ollama.Routes(apis), worker.Routes(apis), gemini.Routes(apis),
 		changes.AdapterRoutes(apis), streams.Routes())
 	for i := range routes {
 		r := &routes[i]
-		r.Handle = apis.Telling(apis.Defaulting(r.Handle))
+		r.Handle = apis.Telling(api.Defaulting(r.Handle, defaults))
 		if r.Method == http.MethodGet && (r.Path == "/v1/models" || r.Path == "/v1/models/{id...}") {
 			list := func(context.Context) []reports.ServedModel { return apis.Models() }
 			r.Handle = gemini.OrModels(anthropic.OrModels(r.Handle, list), list)

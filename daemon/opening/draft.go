@@ -18,12 +18,12 @@ func CheckDraft(c *config.Config, path string) error {
 	switch arch := c.HeadFile(); {
 	case errors.Is(err, fs.ErrNotExist) && arch != "":
 	case err == nil && head.HeadFile != nil && arch == "":
-		return fmt.Errorf("--draft-model: %s is a head (%s): --spec-type draft-%s uses it", c.DraftModel,
-			head.HeadFile.Kind, head.Architecture)
+		return fmt.Errorf("--draft-model: %s is a head (%s): --spec-type %s uses it", c.DraftModel,
+			head.HeadFile.Kind, head.HeadFile.SpecType)
 	case err != nil || errModel != nil || arch == "":
 		return nil
 	case head.HeadFile != nil && head.Architecture != arch:
-		err = fmt.Errorf("its architecture is %q: --spec-type draft-%[1]s uses it", head.Architecture)
+		err = fmt.Errorf("its architecture is %q: --spec-type %s uses it", head.Architecture, head.HeadFile.SpecType)
 	default:
 		err = head.DraftsFor(&model)
 	}

@@ -44,6 +44,11 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types " +
 	"'none'"
 
+// permissions is the Permissions-Policy of every file: the page may ask for the camera and the microphone, which it has
+// buttons for, and no other origin in it. What else browsers have of this kind is off.
+const permissions = "camera=(self), microphone=(self), accelerometer=(), display-capture=(), geolocation=(), " +
+	"gyroscope=(), hid=(), magnetometer=(), midi=(), payment=(), serial=(), usb=(), xr-spatial-tracking=()"
+
 // file is an embedded file as it is served.
 type file struct {
 	body []byte
@@ -118,6 +123,7 @@ func ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", f.kind)
 	h.Set("Content-Security-Policy", policy)
+	h.Set("Permissions-Policy", permissions)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")

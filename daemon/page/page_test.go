@@ -23,7 +23,8 @@ func TestFiles(t *testing.T) {
 		rec := get(t, path)
 		h := rec.Header()
 		if rec.Code != 200 || h.Get("Content-Security-Policy") != policy ||
-			h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Content-Type") != files[name].kind {
+			h.Get("Permissions-Policy") != permissions || h.Get("X-Content-Type-Options") != "nosniff" ||
+			h.Get("Content-Type") != files[name].kind {
 			t.Errorf("%s: %d %v", path, rec.Code, h)
 		}
 		for _, m := range names.FindAllStringSubmatch(rec.Body.String(), -1) {
@@ -37,6 +38,19 @@ func TestFiles(t *testing.T) {
 		if rec := get(t, path); rec.Code != http.StatusNotFound {
 			t.Errorf("%s: %d", path, rec.Code)
 		}
+	}
+}
+
+// TestPermissions: the page may ask for what it has buttons for, and frames and other origins for nothing.
+func TestPermissions(t *testing.T) {
+	for _, p := range strings.Split(permissions, ", ") {
+		name, who, _ := strings.Cut(p, "=")
+		if own := name == "camera" || name == "microphone"; own != (who == "(self)") || !own && who != "()" {
+			t.Error(p)
+		}
+	}
+	if strings.Count(permissions, "camera=(self)") != 1 || strings.Count(permissions, "microphone=(self)") != 1 {
+		t.Error(permissions)
 	}
 }
 

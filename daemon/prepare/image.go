@@ -104,18 +104,20 @@ func (m *Model) View(owner uint32, w *wire.Request, t Turn) ([]*runtime.View, *w
 
 func (m *Model) view(im *wire.Image, ns uint64, goOn func() bool) (*runtime.View, error) {
 	medium := &runtime.Medium{}
+	data, fromText := im.File, picture.FromText
 	if im.Sound() {
-		data, err := sound.FromText(im.Data)
-		if err != nil {
+		fromText = sound.FromText
+	}
+	if data == nil {
+		var err error
+		if data, err = fromText(im.Data); err != nil {
 			return nil, err
 		}
+	}
+	if im.Sound() {
 		medium.Hash = sound.Hash(data)
 		medium.Sound = func(rate int) (*runtime.Sound, error) { return sound.Decode(data, rate) }
 	} else {
-		data, err := picture.FromText(im.Data)
-		if err != nil {
-			return nil, err
-		}
 		medium.Hash = sha256.Sum256(data)
 		medium.Picture = func() (*runtime.Picture, error) { return picture.Decode(data) }
 	}

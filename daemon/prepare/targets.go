@@ -10,9 +10,9 @@ import (
 // The targets and limits of an answer are decided here, once. Each has the first value that is named:
 //
 //  1. by the request, in a field below; APIs with other names map theirs to it (daemon/api/*/body.go)
-//  2. by the recipe of the model, or else --defaults: both are values of the same fields (recipe.go)
-//  3. by a router's header, over HTTP: X-Uma-Deadline is slo.target_ttft_ms. X-Uma-Priority: background overrides 1
-//     and 2 (daemon/http/routed.go)
+//  2. by a router's header, over HTTP: X-Uma-Deadline is slo.target_ttft_ms. X-Uma-Priority: background overrides 1
+//     (daemon/http/routed.go)
+//  3. by the recipe of the model, or else --defaults: both are values of the same fields (recipe.go)
 //  4. by the server's option, or that of the model in [models.NAME] (daemon/config)
 //
 // The last column says what obeys it. No target is of the whole answer: t_max_predict_ms ends it.

@@ -70,6 +70,14 @@ func Stored(i *snapshot.Info, now time.Time) reports.KVEntry {
 		tier = wire.TierDisk
 	}
 	hash := StoredName(i)
+	if i.Named {
+		return reports.KVEntry{
+			Name: hash, Kind: "image", Tier: tier, Class: blocks.Prefix.String(),
+			UID: uint64(i.Namespace) & reports.ShownUID, Seq: -1, Bytes: i.Bytes, OwnBytes: i.Bytes,
+			AgeMs: wire.Ms(now.Sub(i.Created)), IdleMs: wire.Ms(now.Sub(i.Used)), Hits: int(i.Hits), Pinned: i.Pinned,
+			Hash: hash, Why: "embeddings of an image or a sound",
+		}
+	}
 	return reports.KVEntry{
 		Name: hash, Kind: "snapshot", Tier: tier, Class: blocks.Prefix.String(),
 		UID: uint64(i.Namespace) & reports.ShownUID, Seq: -1,

@@ -43,7 +43,11 @@ func (s *Stores) Do(q wire.KVQuestion, uid uint32, operator bool) (done *reports
 	case wire.KVDrop:
 		drop, what = s.NewDrop(uid, false, operator), "dropped, with the parts that continue it"
 		drop.part, drop.partP0 = &part.Key, part.P0
-		if s.Remote != nil {
+		if part.Named {
+			name, of := part.Name, uint64(part.Namespace)
+			drop.views = func(hash [32]byte, ns uint64) bool { return hash == name && ns == of }
+		}
+		if s.Remote != nil && !part.Named {
 			s.Remote.Offers.end(func(o *offer) bool { return o.ns == uint64(part.Namespace) })
 			s.Remote.Offers.Lose() // the values that remain are offered from the pool
 		}
@@ -58,10 +62,15 @@ func (s *Stores) Do(q wire.KVQuestion, uid uint32, operator bool) (done *reports
 	if err != nil {
 		return nil, nil, err
 	}
-	tokens := part.P1 - part.P0
+	tokens, noun := part.P1-part.P0, "The embeddings of an image or a sound"
+	if part.Named {
+		tokens = 0
+	} else {
+		noun = fmt.Sprintf("A stored part of %d tokens", tokens)
+	}
 	return &reports.KVDone{
 		Op: q.Op.String(), Target: q.Target, Done: 1, Tokens: tokens, Bytes: part.Bytes,
-		Text: fmt.Sprintf("A stored part of %d tokens: %s.", tokens, what),
+		Text: fmt.Sprintf("%s: %s.", noun, what),
 	}, drop, nil
 }
 

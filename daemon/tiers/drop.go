@@ -25,11 +25,12 @@ type Drop struct {
 	all      bool // all copies of uid, of other models too
 	operator bool // uid may drop the copies of all users
 	deletes  []func(context.Context) error
-	parts    int           // stored parts removed so far
-	keys     []string      // on the fabric
-	thoughts []string      // parts of thoughts in this process's memory
-	part     *snapshot.Key // a stored part, deleted with the parts that continue it
-	partP0   int           // its first position
+	parts    int                                 // stored parts removed so far
+	keys     []string                            // on the fabric
+	thoughts []string                            // parts of thoughts in this process's memory
+	part     *snapshot.Key                       // a stored part, deleted with the parts that continue it
+	partP0   int                                 // its first position
+	views    func(hash [32]byte, ns uint64) bool // of images, in the engine's memory; nil: none
 }
 
 // NewDrop begins a drop. With all it takes every key that this process has on the fabric and that uid may drop.
@@ -41,6 +42,7 @@ func (s *Stores) NewDrop(uid uint32, all, operator bool) *Drop {
 	if !all {
 		return d
 	}
+	d.views = ofUser(uid, operator)
 	if s.Remote != nil {
 		d.keys = s.Remote.Pieces.Keys(d.may)
 		s.Remote.Pieces.Forget(d.keys...)
@@ -93,6 +95,7 @@ func (s *Stores) Drop(d *Drop, done *reports.KVDone) error {
 	defer cancel()
 	keys, thoughts := s.fabricKeys(d), 0
 	errs := []error{s.dropStored(ctx, d)}
+	s.forgetViews(d.views) // now: before, a request could have loaded one from its file
 	removed := 0
 	if s.Remote != nil {
 		s.Remote.Pieces.Forget(keys...)

@@ -34,7 +34,9 @@ func (s *Stores) Command(q wire.KVQuestion, uid uint32) (done *reports.KVDone, d
 		return nil, nil, fmt.Errorf("%q names %d cached prefixes; write more of the hash", q.Target, len(targets))
 	}
 	if q.Op == wire.KVDrop {
-		drop = s.NewDrop(uid, all, operator)
+		if drop = s.NewDrop(uid, all, operator); all {
+			s.forgetViews(ofUser(uid, operator))
+		}
 	}
 	done = &reports.KVDone{Op: q.Op.String(), Target: q.Target}
 	var failed error // the last error

@@ -31,7 +31,9 @@ type Stores struct {
 	room     atomic.Int64
 	batch    thoughtBatch
 	sources  map[core.RestoreID]*source
-	failed   bool // the newest CopyOut failed
+	failed   bool              // the newest CopyOut failed
+	views    *viewStore        // nil: views of images are not kept on disk
+	kept     runtime.KeptViews // in the engine's memory; nil: it reads no images
 
 	refused  [metrics.NumTiers]atomic.Uint64 // parts that the engine refused to restore, by tier
 	dropping atomic.Int32                    // running drops
@@ -310,6 +312,9 @@ func (s *Stores) Close(deadline time.Time) {
 	if s.Thoughts != nil && s.Thoughts != s.Remote {
 		s.Thoughts.close(ctx)
 	}
+	if s.views != nil {
+		s.views.close(ctx)
+	}
 	if s.Cache != nil {
 		if err := s.Cache.Close(ctx); err != nil {
 			s.o.Log.Warn("not every snapshot reached the disk", "error", err)
@@ -329,6 +334,7 @@ func Open(o *Options) (*Stores, error) {
 	o.caps = o.Engine.Capabilities()
 	s := &Stores{o: o, sources: map[core.RestoreID]*source{}}
 	if cfg.NoPrefixCache || o.Info.Encoder { // nothing is cached
+		s.openViews()
 		return s, nil
 	}
 	free := hostmem.Read()
@@ -348,7 +354,7 @@ func Open(o *Options) (*Stores, error) {
 	if ram > 0 {
 		disk, _ := cfg.CacheDisk.Of(0)
 		s.Cache, err = snapshot.Open(snapshot.Options{
-			Origin: o.Origin, RAMBytes: ram - room, Dir: cfg.CacheDir, DiskBytes: disk,
+			Origin: o.Origin, Named: viewOrigin(o), RAMBytes: ram - room, Dir: cfg.CacheDir, DiskBytes: disk,
 			WholeParts: o.caps.Seals, Scanned: func() { close(scanned) },
 			Failed: func(what string, err error) {
 				o.Log.Warn("the snapshot directory failed", "what", what, "error", err, "directory", cfg.CacheDir)
@@ -380,6 +386,7 @@ func Open(o *Options) (*Stores, error) {
 	if s.Remote != nil && s.Cache.DiskError() == nil {
 		go func() { <-scanned; s.offerStored() }()
 	}
+	s.openViews()
 	s.bindMetrics(o.Metrics)
 	return s, nil
 }

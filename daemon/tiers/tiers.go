@@ -8,6 +8,7 @@
 //	pool.go       kv drop, pin, unpin and save of prefixes in the pool, the kv report, prices for info
 //	command.go    the same commands for stored parts; drop.go deletes copies
 //	report.go     the tiers in a kv report; stored.go in KV events; size.go the host tier's cap
+//	views.go      embeddings of images and sounds on disk
 package tiers
 
 import (

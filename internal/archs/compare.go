@@ -71,6 +71,7 @@ type result struct {
 	File, Arch, Memory, Refused, Note string
 	Cells                             map[string]*cell
 	Shared                            map[string]string
+	Heads                             map[string]*headResult // by their architecture
 }
 
 func (r *result) cell(kind string) *cell {
@@ -84,6 +85,11 @@ func (r *result) cell(kind string) *cell {
 func (r *result) apart() bool {
 	for _, c := range r.Cells {
 		if c.Failed != "" || c.Apart > 0 {
+			return true
+		}
+	}
+	for _, h := range r.Heads {
+		if h.fails() {
 			return true
 		}
 	}
@@ -402,6 +408,7 @@ type tools struct{ ours, reference string }
 func timed(tools tools, model, dir string, say func(string)) *result {
 	begin := time.Now()
 	r := run(tools, model, dir, map[string]*answer{})
+	r.addHeads(tools, model)
 	state := "equal"
 	switch {
 	case r.Refused != "":
@@ -413,6 +420,7 @@ func timed(tools tools, model, dir string, say func(string)) *result {
 				state += fmt.Sprintf("; %s: %s", k, strings.TrimSpace(c.text()+" "+c.Failed))
 			}
 		}
+		state += r.headsText()
 	case len(r.Cells) == 0:
 		state = "not compared: " + r.Note
 	}

@@ -26,7 +26,7 @@ func command() error {
 	var t tools
 	var models, work, doc, only, record string
 	var parallel int
-	var keep bool
+	var keep, heads bool
 	var limit time.Duration
 	flag.StringVar(&t.ours, "ours", "bin/uma-serve", "the built uma-serve")
 	flag.StringVar(&t.reference, "reference", "", "llama-server of the same tree")
@@ -36,6 +36,7 @@ func command() error {
 	flag.StringVar(&only, "only", "", "regular expression of file names")
 	flag.StringVar(&record, "rewrite", "", "folder for the skeletons and recorded answers of one model in ten")
 	flag.BoolVar(&keep, "keep", false, "take what an interrupted run has found equal; compare the others")
+	flag.BoolVar(&heads, "heads", false, "compare the answers with heads alone, and write their part of the table")
 	flag.DurationVar(&limit, "limit", 0, "begin no model after this time; the table names those that are left; 0: none")
 	flag.IntVar(&parallel, "parallel", runtime.NumCPU(), "models at a time")
 	flag.Parse()
@@ -82,8 +83,8 @@ func command() error {
 					}
 					continue
 				}
-				results[i] = one(t, saved[i], ready, say)
-				if b, err := json.Marshal(results[i]); err == nil {
+				results[i] = one(t, saved[i], ready, heads, say)
+				if b, err := json.Marshal(results[i]); err == nil && !heads {
 					os.WriteFile(found, b, 0o644)
 				} else {
 					os.Remove(found)
@@ -97,6 +98,9 @@ func command() error {
 	close(next)
 	wait.Wait()
 	s := count(results)
+	if heads {
+		return headsOnly(results, doc)
+	}
 	fmt.Println(s)
 	if doc != "" && only == "" {
 		if err := os.WriteFile(doc, table(results), 0o644); err != nil {
@@ -109,8 +113,8 @@ func command() error {
 	return nil
 }
 
-// one gives a saved model its vocabulary and compares it.
-func one(t tools, saved, ready string, say func(string)) *result {
+// one gives a saved model its vocabulary and compares it; with heads, only with its heads.
+func one(t tools, saved, ready string, heads bool, say func(string)) *result {
 	fail := func(err error) *result {
 		say(fmt.Sprintf("%s: %v", filepath.Base(saved), err))
 		return &result{File: filepath.Base(saved), Cells: map[string]*cell{"prompts": {Failed: err.Error()}}}
@@ -124,5 +128,11 @@ func one(t tools, saved, ready string, say func(string)) *result {
 		return fail(err)
 	}
 	defer os.RemoveAll(dir)
+	if heads {
+		r := &result{File: filepath.Base(model)}
+		r.addHeads(t, model)
+		say(r.File + r.headsText())
+		return r
+	}
 	return timed(t, model, dir, say)
 }

@@ -73,8 +73,9 @@ Memory is what the model keeps of a text: cells for every token (full), cells fo
 eight prompts; there **=** means that no number of a normalised embedding differs by more than %v. Reused is how many
 tokens of a prompt were not computed again: prefix / fork / resumed / restart.
 
-%sNot covered are clip, gptj, wavtokenizer-dec, eagle3, dflash and gemma4-assistant, which answer nothing by themselves,
-and plm and rwkv6qwen2, of which llama.cpp makes no model from metadata alone.
+%sNot covered are clip, gptj and wavtokenizer-dec, which answer nothing by themselves, nor do eagle3, dflash and
+gemma4-assistant, heads whose drafts have a table below, and plm and rwkv6qwen2, of which llama.cpp makes no model from
+metadata alone.
 
 `
 
@@ -120,6 +121,7 @@ func table(results []*result) []byte {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", name, r.Memory, strings.Join(cells, " | "), small(delta),
 			reused(r), plain(strings.Join(notes, "; ")))
 	}
+	b.WriteString(headsTable(results))
 	b.Write(damaged)
 	return b.Bytes()
 }

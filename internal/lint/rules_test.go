@@ -11,15 +11,17 @@ var rules = []rule{
 	{"runtime/pooling", []string{"runtime"}, "vectors of rows: it knows no engine"},
 	{"runtime/views", []string{"runtime"}, "what was encoded, and who waits: it knows no engine"},
 	{"runtime/grid", []string{"runtime"}, "rows and positions: it knows no engine"},
-	{"runtime/textcut", nil, "where a text may be cut: it knows no vocabulary"},
-	{"runtime/fake", []string{"runtime", "internal/invariants"},
+	{"runtime/fake", []string{"runtime", "runtime/views", "internal/invariants"},
 		"the simulator has it; it must not bring the daemon along"},
 	{"runtime/enginetest", []string{"runtime", "meridian", "internal/invariants"},
 		"the contract of an engine; meridian has the reference of the probe"},
 	{"runtime/llama/kernels", nil, "C++ for the binding: a change of ours would compile it again"},
+	{"runtime/llama/known", []string{"runtime"}, "facts about another's code: it calls none of it"},
+	{"runtime/llama/picks", []string{"runtime"}, "a choice among numbers: it knows no engine"},
+	{"runtime/llama/cuts", nil, "borders in a text: it knows no engine"},
 	{"runtime/llama",
-		[]string{"runtime", "runtime/views", "runtime/grid", "runtime/textcut", "model/gguf", "internal/cli/buildinfo",
-			"internal/host/cpus", "internal/invariants"},
+		[]string{"runtime", "runtime/views", "runtime/grid", "runtime/llama/cuts", "runtime/llama/known",
+			"runtime/llama/picks", "model/gguf", "internal/cli/buildinfo", "internal/host/cpus", "internal/invariants"},
 		"a binding, with nothing of what is done with it"},
 
 	// The pure parts.
@@ -100,9 +102,11 @@ var rules = []rule{
 
 	// The daemon and what it is made of.
 	{"ipc", []string{"daemon/shm/connstate", "internal/host/sockpath", "internal/invariants", "ipc/poll",
-		"ipc/ring", "ipc/sockdiag", "ipc/sys", "ipc/tlspipe", "ipc/wire", "ipc/wire/split"},
+		"ipc/rights", "ipc/ring", "ipc/share", "ipc/sockdiag", "ipc/sys", "ipc/tlspipe", "ipc/wire", "ipc/wire/split"},
 		"sockets and frames; what a request does is its handler's"},
 	{"ipc/poll", nil, "descriptors and readiness; whose they are, the loop says"},
+	{"ipc/rights", nil, "descriptors that come with bytes; what they are for, the loop and its link know"},
+	{"ipc/share", nil, "who makes way for whom; what a session is, the loop knows"},
 	{"ipc/ring", nil, "bytes in order; whose they are, and under which lock, its owner knows"},
 	{"ipc/tlspipe", []string{"ipc/sys"}, "it ends TLS; what the clients ask, the loop sees"},
 	{"ipc/sys", nil, "calls of the system on one descriptor"},
@@ -204,7 +208,7 @@ var rules = []rule{
 	{"daemon/tiers", []string{"core", "daemon/config", "daemon/hosttier", "daemon/kvevents", "daemon/report",
 		"internal/cli/clierr", "internal/host/hostmem", "ipc/wire", "ipc/wire/reports", "kvsnap", "kvsnap/snapshot",
 		"kvsnap/snapshot/format", "meridian/blocks", "meridian/fabric", "meridian/mrdn", "metrics", "runtime",
-		"sched/price"},
+		"runtime/views", "sched/price"},
 		"cells outside the pool: it knows the decode loop by an interface, and no request"},
 	{"daemon/toolturns", []string{"daemon/api", "daemon/toolbox/setup", "ipc/wire"},
 		"answers with tools: what carries out a call and what answers a turn is behind an interface"},
@@ -307,7 +311,7 @@ var rules = []rule{
 		"a mixture, rules to judge by, and the mixture in virtual time; the daemon's processes are bench's"},
 
 	// What several programs share.
-	{"internal/archs", []string{"internal/testutil/daemonproc", "model/gguf/gguffile"},
+	{"internal/archs", []string{"internal/testutil/daemonproc", "model/gguf/gguffile", "runtime/ggufgen"},
 		"it compares two servers from outside"},
 	{"internal/cli", []string{"internal/cli/buildinfo"}, "every program completes, and has manual pages"},
 	{"internal/cli/buildinfo", nil, "every program has a version"},

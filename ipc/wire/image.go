@@ -3,15 +3,41 @@ package wire
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/valyala/fastjson"
 )
 
-// Image is a picture or a sound in a message, as the client sent it: a data: URL or base64. Package prepare reads it.
+// Image is a picture or a sound in a message, as the client sent it: a data: URL, base64, or a file that came with the
+// frame. Package prepare reads it.
 type Image struct {
 	Kind string // the type of the part or the name of the field: "image_url", "images", a kind of sound
 	Data string
+	File []byte // what was read of the file that Data names, which came with the frame; nil: Data is all
+}
+
+// fileScheme begins Data that names a file which came with the frame, by its number.
+const fileScheme = "fd:"
+
+// Descriptor returns the number of the file that Data names, among those that came with the frame.
+func (im *Image) Descriptor() (k int, ok bool) {
+	digits, found := strings.CutPrefix(im.Data, fileScheme)
+	k, err := strconv.Atoi(digits)
+	return k, found && err == nil && k >= 0
+}
+
+// ByDescriptor returns the images and sounds of r that are in files which came with the frame, and the files' numbers.
+func (r *Request) ByDescriptor() (images []*Image, numbers []int) {
+	for i := range r.Messages {
+		for j := range r.Messages[i].Images {
+			im := &r.Messages[i].Images[j]
+			if k, ok := im.Descriptor(); ok {
+				images, numbers = append(images, im), append(numbers, k)
+			}
+		}
+	}
+	return images, numbers
 }
 
 // Kinds of sounds: a part of OpenAI's, one of vLLM's, and Gemini's data of a type "audio/…".
@@ -133,11 +159,12 @@ func (m *Message) takeImages() (moved func(int) int, err error) {
 		}
 		b.WriteString(before)
 		b.WriteString(ImageMark)
-		m.Images = append(m.Images, Image{kind, data})
+		m.Images = append(m.Images, Image{Kind: kind, Data: data})
 		if isFile(data) {
 			im := &m.Images[len(m.Images)-1]
 			return same, fmt.Errorf("%s %d (%s) is named by a file: URL, and this server opens no files for its "+
-				"clients; send its data as base64", im.Noun(), len(m.Images), kind)
+				"clients; send its data as base64, or the open file with the frame (fd:0, "+
+				"docs/protocol.md)", im.Noun(), len(m.Images), kind)
 		}
 		done, rest = to, behind
 		cuts = append(cuts, cut{to, to - b.Len()})

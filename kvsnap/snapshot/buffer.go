@@ -79,7 +79,7 @@ func newPool(cap int64) *bufferPool {
 	p.mu.idle = map[int][][]byte{}
 	go func() {
 		defer close(p.done)
-		background()
+		Background()
 		for size := range p.order {
 			for p.lacks(size) {
 				mem, err := allocate(size)

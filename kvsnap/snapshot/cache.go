@@ -15,6 +15,12 @@
 // by every namespace if it was stored under format.System. It is restored only when its tokens and those of all parts
 // before it equal the query's, and when engine, model and KV types are equal.
 //
+// # Named parts
+//
+// A named part (named.go) has bytes that are no cells, the embeddings of an image: it is found by a name, in the
+// namespace that stored it. It shares files, cap and eviction order of the disk with the others, and is in host memory
+// only until it is written.
+//
 // # Tiers and goroutines
 //
 //	decode loop ── Put ──► host memory (segmented LRU, byte cap)
@@ -138,7 +144,7 @@ func Open(o Options) (*Cache, error) {
 	c.workers.Add(1 + readers)
 	go func() {
 		defer c.workers.Done()
-		background()
+		Background()
 		c.scanRest(rest)
 		if o.Scanned != nil {
 			o.Scanned()
@@ -224,9 +230,13 @@ func (c *Cache) put(p *part, prefix []Token) (evicted []*Buffer, err error) {
 	}
 	p.used = c.o.Now()
 	c.mu.host.Push(&p.node, p.buf.size(), hostElem)
-	c.mu.stats.snapshots++
-	c.mu.stats.pagesOut[Host] += uint64(len(p.node.Tokens))
-	c.enqueue(p)
+	if !n.Named {
+		c.mu.stats.snapshots++
+		c.mu.stats.pagesOut[Host] += uint64(len(p.node.Tokens))
+	}
+	if c.enqueue(p); n.Named && !p.queued { // it is on disk already, or will never be
+		evicted = append(evicted, c.dropHost(p))
+	}
 	c.check()
 	return evicted, nil
 }
@@ -379,8 +389,11 @@ func (c *Cache) Close(ctx context.Context) error {
 
 // header returns the header of p's file without the payload fields.
 func (c *Cache) header(p *part) format.Header {
-	n := &p.node
-	return format.Header{Origin: c.o.Origin, Namespace: n.Namespace, P0: n.P0, P1: n.P1, Prefix: n.Before,
+	n, origin := &p.node, c.o.Origin
+	if n.Named {
+		origin = c.o.Named
+	}
+	return format.Header{Origin: origin, Namespace: n.Namespace, P0: n.P0, P1: n.P1, Prefix: n.Before,
 		Through: n.After, Tokens: n.Tokens,
 		Created: p.created.Unix(), Raw: p.raw}
 }
@@ -397,6 +410,8 @@ func (c *Cache) check() {
 			err = errors.Join(err, fmt.Errorf("[%d, %d): buffer and host queue disagree", n.P0, n.P1))
 		case p.buf == nil && !n.Disk.In():
 			err = errors.Join(err, fmt.Errorf("[%d, %d) is in no tier", n.P0, n.P1))
+		case n.Named && p.buf != nil && !p.queued && !c.mu.closed:
+			err = errors.Join(err, fmt.Errorf("[%d, %d) is named, and in memory though it is not written", n.P0, n.P1))
 		case p.holds < 0:
 			err = errors.Join(err, fmt.Errorf("[%d, %d) has %d holds", n.P0, n.P1, p.holds))
 		}

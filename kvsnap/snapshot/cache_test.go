@@ -569,8 +569,7 @@ func TestDeleteQuarantined(t *testing.T) {
 // TestManyAtOnce runs everything from several goroutines over a small cache, for the race detector and the invariants.
 func TestManyAtOnce(t *testing.T) {
 	fsys := newMemFS()
-	o := testOptions()
-	o.FS, o.Dir = fsys, "/kv"
+	o := namedOptions(fsys)
 	o.RAMBytes, o.DiskBytes = 40*int64(class(64*perToken)), 60*(64*perToken+1000)
 	c := open(t, o)
 	ctx := context.Background()
@@ -583,7 +582,13 @@ func TestManyAtOnce(t *testing.T) {
 			for range 300 {
 				ns := Namespace(r.IntN(2))
 				chat := text(10_000*r.IntN(12), 64*(1+r.IntN(5)))
-				switch r.IntN(12) {
+				switch r.IntN(15) {
+				case 12, 13:
+					_ = putNamed(c, ns, Name{byte(r.IntN(20))})
+				case 14:
+					if err := readNamed(c, ns, Name{byte(r.IntN(20))}); err != nil && !errors.Is(err, ErrNotFound) {
+						t.Error(err)
+					}
 				case 0:
 					if m, ok := c.Lookup(ns, chat); ok {
 						_, _ = c.Delete(ctx, m.Key)

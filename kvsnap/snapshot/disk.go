@@ -18,7 +18,7 @@ import (
 // The files of the directory:
 //
 //	lock                 locked with flock by the daemon that uses the directory
-//	<key>.kvsnap         a complete part
+//	<key>.kvsnap         a complete part, of cells or named
 //	<key>.kvsnap.tmp     a part being written; left by a crash and removed at the next start
 //	quarantine/          parts that failed their checksum, kept for analysis; the oldest are removed first
 //
@@ -138,9 +138,11 @@ func (c *Cache) scanFile(f FileInfo) {
 	if c.mu.index.Get(key) != nil {
 		return // written again during the background scan
 	}
-	p := &part{raw: h.Raw, foreign: h.Origin != c.o.Origin, created: time.Unix(h.Created, 0), used: f.ModTime}
+	named := h.Origin == c.o.Named && c.hasNamed()
+	p := &part{raw: h.Raw, foreign: h.Origin != c.o.Origin && !named, created: time.Unix(h.Created, 0),
+		used: f.ModTime}
 	p.node = index.Node{Key: key, Namespace: h.Namespace, P0: h.P0, P1: h.P1, Before: h.Prefix, After: h.Through,
-		Owner: p}
+		Named: named, Owner: p}
 	if !p.foreign {
 		p.node.Tokens = h.Tokens
 		c.mu.index.Add(&p.node)

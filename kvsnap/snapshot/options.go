@@ -29,6 +29,9 @@ var (
 type Options struct {
 	// Origin is the engine and model that compute the cells. A part of another origin is never restored.
 	Origin format.Origin
+	// Named is the origin of named parts (PutNamed). The zero value: there are none. It must not be Origin, or named
+	// bytes could be taken for cells.
+	Named format.Origin
 	// RAMBytes caps the host tier, mapped bytes of payloads; Resize changes it. 0 = DefaultRAMBytes of the free memory.
 	RAMBytes int64
 	// Dir is the disk tier's directory. It is made with mode 0700; an existing one that other users can reach is
@@ -73,7 +76,11 @@ func (o *Options) fill() error {
 	if o.Origin.Fingerprint == (format.Hash{}) {
 		return errors.New("snapshot cache: Origin.Fingerprint is required to tell this model's snapshots from others")
 	}
-	for _, s := range []string{o.Origin.EngineBuild, o.Origin.KVTypeK, o.Origin.KVTypeV} {
+	if o.Named == o.Origin {
+		return errors.New("snapshot cache: Named and Origin are equal")
+	}
+	for _, s := range []string{o.Origin.EngineBuild, o.Origin.KVTypeK, o.Origin.KVTypeV, o.Named.EngineBuild,
+		o.Named.KVTypeK, o.Named.KVTypeV} {
 		if len(s) > format.MaxString {
 			return fmt.Errorf("snapshot cache: Origin: %q has %d bytes, the limit is %d", s, len(s), format.MaxString)
 		}

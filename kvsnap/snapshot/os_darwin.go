@@ -6,9 +6,9 @@ import (
 	"github.com/uma-serve/uma-serve/internal/host/mach"
 )
 
-// background locks the goroutine to a thread of the class utility: it gets what the engine's threads leave, on Apple
+// Background locks the goroutine to a thread of the class utility: it gets what the engine's threads leave, on Apple
 // silicon mostly cores of the slower kind. The thread ends with the goroutine.
-func background() {
+func Background() {
 	runtime.LockOSThread()
 	_ = mach.SetClass(mach.Utility) // on failure the class remains
 }

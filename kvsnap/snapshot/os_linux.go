@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// background locks the goroutine to a thread and lowers that thread's priority. The engine's threads wait for each
+// Background locks the goroutine to a thread and lowers that thread's priority. The engine's threads wait for each
 // other at barriers inside a decode; a core taken from one of them delays all. Nice 19 is a seventieth of their weight
 // when cores are short, and no limit otherwise. The thread ends with the goroutine.
-func background() {
+func Background() {
 	runtime.LockOSThread()
 	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), 19) // on failure the priority remains
 }

@@ -2,5 +2,5 @@
 
 package snapshot
 
-// background does nothing: this system has no priority per thread.
-func background() {}
+// Background does nothing: this system has no priority per thread.
+func Background() {}

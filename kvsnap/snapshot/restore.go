@@ -9,6 +9,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/uma-serve/uma-serve/kvsnap/snapshot/format"
+	"github.com/uma-serve/uma-serve/kvsnap/snapshot/index"
 )
 
 const (
@@ -87,6 +88,11 @@ func (c *Cache) Fetch(m Match, notify func()) (*Restore, error) {
 	if n == nil || !n.Usable() {
 		return nil, ErrNotFound
 	}
+	return c.restore(n, notify), nil
+}
+
+// restore begins to restore the chain that ends with n. The lock is held.
+func (c *Cache) restore(n *index.Node, notify func()) *Restore {
 	r := &Restore{c: c, notify: notify, begin: c.o.Now()}
 	c.touch(n)
 	for ; n != nil; n = n.Parent {
@@ -96,7 +102,7 @@ func (c *Cache) Fetch(m Match, notify func()) (*Restore, error) {
 	slices.Reverse(r.chain)
 	r.got = make([]fetched, len(r.chain))
 	r.ask()
-	return r, nil
+	return r
 }
 
 // Next returns the next part. The bytes of the one before become invalid.
@@ -127,7 +133,9 @@ func (r *Restore) Next() (Part, Status) {
 	r.current, g.buf = g.buf, nil
 	r.tier = max(r.tier, g.tier)
 	r.next++
-	c.mu.stats.pagesIn[g.tier] += uint64(len(p.node.Tokens))
+	if !p.node.Named {
+		c.mu.stats.pagesIn[g.tier] += uint64(len(p.node.Tokens))
+	}
 	return Part{P0: p.node.P0, P1: p.node.P1, Bytes: r.current.bytes, Tier: g.tier}, Ready
 }
 
@@ -262,6 +270,7 @@ func (c *Cache) finish(rd *read, buf *Buffer, err error) (notify []func(), bufs 
 		}
 		buf, err = p.buf.ref(), nil
 	case err != nil:
+	case p.node.Named: // its reader keeps what it makes of it
 	// A part that was read is likely to be read again: it enters the host tier if there is room.
 	case c.mu.index.Get(p.node.Key) == &p.node:
 		evicted, roomErr := c.makeRoom(buf.size())

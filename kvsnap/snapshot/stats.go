@@ -117,6 +117,8 @@ type Info struct {
 	InUse     bool      `json:"in_use"`     // this part or one behind it is pinned or being restored
 	Queued    bool      `json:"queued"`     // waiting to be written
 	Usable    bool      `json:"usable"`     // all parts before it are cached
+	Named     bool      `json:"named"`      // no cells: PutNamed stored it as Name
+	Name      Name      `json:"name"`
 	Created   time.Time `json:"created"`
 	Used      time.Time `json:"used"`
 }
@@ -131,7 +133,10 @@ func (c *Cache) List() []Info {
 		i := Info{
 			Key: n.Key, Namespace: n.Namespace, P0: n.P0, P1: n.P1, Bytes: p.raw, Hits: max(n.Host.Hits, n.Disk.Hits),
 			Kept: n.Host.Kept() || n.Disk.Kept(), Pinned: p.pinned != nil, InUse: p.holds > 0, Queued: p.queued,
-			Usable: n.Usable(), Created: p.created, Used: p.used,
+			Usable: n.Usable(), Created: p.created, Used: p.used, Named: n.Named,
+		}
+		if n.Named {
+			i.Name = nameOf(n.Tokens)
 		}
 		if n.Parent != nil {
 			i.Parent = n.Parent.Key

@@ -128,6 +128,12 @@ func (c *Cache) writer() {
 			c.ioError("remove a damaged file", err)
 		}
 		c.endJob(j, err)
+		if p := j.part; p != nil && p.node.Named && p.buf != nil { // written, or never to be
+			b := c.dropHost(p)
+			c.mu.Unlock()
+			b.Release()
+			c.mu.Lock()
+		}
 		c.check()
 	}
 }
@@ -194,7 +200,7 @@ func (c *Cache) writeChain(j *job, z *compressor) error {
 			chain = append(chain, of(n))
 		}
 	}
-	if !j.part.node.Usable() {
+	if n := &j.part.node; !n.Usable() && !n.Named {
 		return errDropped
 	}
 	for i := len(chain) - 1; i >= 0; i-- {
@@ -297,7 +303,9 @@ func (c *Cache) writePart(p *part, z *compressor) error {
 	}
 	c.mu.disk.Push(&p.node, h.FileSize(), diskElem)
 	c.mu.stats.written++
-	c.mu.stats.pagesOut[Disk] += uint64(len(p.node.Tokens))
+	if !p.node.Named {
+		c.mu.stats.pagesOut[Disk] += uint64(len(p.node.Tokens))
+	}
 	c.mu.stats.writtenRaw += uint64(h.Raw)
 	c.mu.stats.writtenStored += uint64(h.Stored)
 	return nil

@@ -117,6 +117,7 @@ type Info struct {
 	attentionLayers int64        // layers that keep KV cells, when KVHeads has one entry
 	matrices        []tensorInfo // that Repacked looks at
 	placed          Placed       // result of Placed
+	shapes          []cellShape  // see cellShapes
 	output          uint64       // result of OutputBytes
 }
 
@@ -348,6 +349,7 @@ func (h *header) info() (Info, error) {
 	if n := h.int(arch + "nextn_predict_layers"); n > 0 && n < info.attentionLayers {
 		info.attentionLayers -= n // they have cells of another memory, if any
 	}
+	info.shapes = h.cellShapes(&info)
 	if every := h.int(arch + "full_attention_interval"); every > 1 {
 		info.attentionLayers = info.Layers / every
 		info.Recurrent = true
@@ -420,7 +422,7 @@ const maxPerToken = 1 << 40
 // KVBytesPerToken returns the size of one token's cells in all layers, with K and V stored as the given types ("f16",
 // "q8_0", …). Sliding-window layers keep at most SlidingWindow tokens; recurrent layers keep none.
 func (i Info) KVBytesPerToken(typeK, typeV string) (int64, error) {
-	if i.Encoder {
+	if i.Encoder || i.Architecture == ArchAssistant { // which reads the cells of its model
 		return 0, nil
 	}
 	var total int64

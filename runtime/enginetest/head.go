@@ -74,13 +74,18 @@ func states(t *testing.T, s *subject, h runtime.Head, alone []float32) {
 		t.Error("a row that was not decoded has a state")
 	}
 	e.KeepStates(false)
-	s.decode(1, n, text[n])
+	behind := s.decode(1, n, text[n])
 	if e.State(0) != nil {
 		t.Error("a state was kept after KeepStates(false)")
 	}
 
 	hs := &subject{T: t, Engine: h, o: s.o}
 	const first = 4 // it does not know what is before
+	if h.Shared() {
+		hs.shares(s, h, text, kept)
+		s.near("behind guesses", behind, s.decode(0, n, text[n]))
+		return
+	}
 	if h.Block() > 1 {
 		hs.blocks(h, text, kept, first)
 		return
@@ -124,6 +129,39 @@ func states(t *testing.T, s *subject, h runtime.Head, alone []float32) {
 	}
 	hs.differ("behind another state", next, guess(0, n, text[n], kept[1]))
 	hs.empty(0, 1)
+}
+
+// shares tests a head that reads the cells of model, whose sequence 0 has a text but for its newest token: guesses
+// depend on the history and on what they follow, and leave nothing.
+func (s *subject) shares(model *subject, h runtime.Head, text []runtime.Token, kept [][]float32) {
+	n := len(kept)
+	guess := func(seq runtime.Seq, tok runtime.Token, state []float32) ([]float32, []float32) {
+		h.Batch().Reset()
+		row := h.Batch().Add(tok, runtime.Pos(n), seq, true)
+		h.Follow(row, state)
+		s.mustDecode()
+		return s.logits(row), slices.Clone(h.State(row))
+	}
+	first, own := guess(0, text[n], kept[n-1])
+	second, _ := guess(0, text[n-1], own)
+	again, _ := guess(0, text[n], kept[n-1])
+	s.near("a guess again", first, again)
+	other, _ := guess(0, text[n], kept[1])
+	s.differ("behind another state", first, other)
+	model.wantRange("after guesses", 0, 0, n-1)
+
+	// The same history in other cells, from two batches and a copy, and both guesses in one batch.
+	const short = 5
+	model.decode(2, 0, text[:short]...)
+	model.SeqCopy(2, 3, 0, short)
+	model.decode(3, short, text[short:n]...)
+	h.Batch().Reset()
+	h.Follow(h.Batch().Add(text[n-1], runtime.Pos(n), 0, true), own)
+	h.Follow(h.Batch().Add(text[n], runtime.Pos(n), 3, true), kept[n-1])
+	s.mustDecode()
+	s.near("behind the guess", second, s.logits(0))
+	s.near("behind the same history", first, s.logits(1))
+	model.empty(2, 3)
 }
 
 // blocks tests a head that guesses blocks behind a text whose states are kept, which it knows from first on: guesses

@@ -33,6 +33,13 @@ func TestContract(t *testing.T) {
 	}
 }
 
+// TestHeadOfTheModelsCells: the contract with a head that has no cells.
+func TestHeadOfTheModelsCells(t *testing.T) {
+	enginetest.RunHead(t, func(t *testing.T, o runtime.Options) runtime.Engine {
+		return fake.New(fake.Config{Options: o, Seed: 1, Head: &fake.Head{Seed: 1, File: "assistant", Shared: true}})
+	}, &runtime.Options{ModelPath: "assistant"})
+}
+
 // TestHeadOfAFile: the contract with a head that has a file.
 func TestHeadOfAFile(t *testing.T) {
 	enginetest.RunHead(t, func(t *testing.T, o runtime.Options) runtime.Engine {

@@ -3,6 +3,7 @@ package fake
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/uma-serve/uma-serve/runtime"
 )
@@ -18,6 +19,8 @@ type Head struct {
 	// guessed at once (DFlash).
 	File  string
 	Block int
+	// Shared: the head of the file reads the model's cells.
+	Shared bool
 	// Other: the head of the file has another vocabulary.
 	Other bool
 }
@@ -43,11 +46,15 @@ type headState struct {
 	follow      []uint64  // of a head: by row, the content hash that it follows; nil: it is a model
 	block       int       // of a head: tokens that a Decode guesses
 	guessed     []float32 // scratch of best
+	// depth is, by row of a head that reads the model's cells, the number of own rows that it follows, one behind the
+	// other: so far is it behind its position. nil: the head has cells.
+	depth []int
 }
 
 // headEngine is a runtime.Head.
 type headEngine struct {
 	*Engine
+	of *Engine // whose cells it reads; nil: it has its own
 }
 
 // OpenHead implements runtime.Headed.
@@ -69,8 +76,14 @@ func (e *Engine) OpenHead(o runtime.HeadOptions) (runtime.Head, error) {
 		SpelledTags: e.cfg.SpelledTags != h.Other}
 	cfg.ModelPath, cfg.ContextTokens, cfg.Batch, cfg.Sequences = e.info.Path, o.ContextTokens, o.Batch, o.Sequences
 	e.head.layers = 1
+	if h.Shared {
+		cfg.ContextTokens, cfg.Sequences = e.caps.ContextTokens, e.caps.MaxSequences
+	}
+	if o.File != nil && !h.Shared {
+		e.head.layers = layersRead
+	}
 	if o.File != nil {
-		cfg.ModelPath, e.head.layers = h.File, layersRead
+		cfg.ModelPath = h.File
 	}
 	out := New(cfg)
 	out.head.layers, out.head.block = e.head.layers, max(1, h.Block)
@@ -78,7 +91,51 @@ func (e *Engine) OpenHead(o runtime.HeadOptions) (runtime.Head, error) {
 		out.info.Architecture = map[bool]string{false: "eagle3", true: "dflash"}[h.Block > 1]
 	}
 	out.head.follow = make([]uint64, cap(out.batch.Token))
-	return &headEngine{out}, nil
+	if h.Shared {
+		out.head.depth = make([]int, cap(out.batch.Token))
+		out.info.Architecture = "gemma4-assistant"
+		return &headEngine{out, e}, nil
+	}
+	return &headEngine{out, nil}, nil
+}
+
+// Shared implements runtime.Head.
+func (h *headEngine) Shared() bool { return h.of != nil }
+
+// Decode implements runtime.Engine.
+func (h *headEngine) Decode() error {
+	if h.of == nil {
+		return h.Engine.Decode()
+	}
+	for i, s := range h.batch.Seq {
+		if _, last := h.of.SeqRange(s); h.batch.Pos[i] != last+1 {
+			panic(fmt.Sprintf("fake: row %d of the head is at position %d of sequence %d, which ends at %d", i,
+				h.batch.Pos[i], s, last))
+		}
+	}
+	if h.batch.Len() > len(h.of.free) {
+		return runtime.ErrKVFull
+	}
+	if err := h.Engine.Decode(); err != nil {
+		return err
+	}
+	for _, s := range h.batch.Seq {
+		h.Engine.SeqRemove(s, 0, -1)
+	}
+	return nil
+}
+
+// SeqRange implements runtime.Engine.
+func (h *headEngine) SeqRange(s runtime.Seq) (first, last runtime.Pos) {
+	if h.of != nil {
+		return h.of.SeqRange(s)
+	}
+	return h.Engine.SeqRange(s)
+}
+
+// SeqRemove implements runtime.Engine.
+func (h *headEngine) SeqRemove(s runtime.Seq, p0, p1 runtime.Pos) bool {
+	return h.of != nil || h.Engine.SeqRemove(s, p0, p1)
 }
 
 // KeepStates implements runtime.Headed.
@@ -111,6 +168,10 @@ func (h *headEngine) Follow(i int, state []float32) {
 		panic(fmt.Sprintf("fake: row %d of %d follows a state of %d numbers, want %d or %d", i, h.batch.Len(),
 			len(state), stateWidth, h.StateWidth()))
 	}
+	if h.head.depth != nil {
+		state = slices.Clone(state)
+		h.head.depth[i], state[0] = int(state[0])>>16, float32(int(state[0])&0xffff)
+	}
 	var sums [layersRead]uint64
 	for k, x := range state {
 		sums[k/stateWidth] |= (uint64(x) ^ turned(k/stateWidth)) << (16 * (k % stateWidth))
@@ -128,7 +189,11 @@ func (h *headEngine) State(i int) []float32 {
 	if !h.has(i, runtime.RowLogits) {
 		return nil
 	}
-	return h.state(i, 1)
+	state := h.state(i, 1)
+	if h.head.depth != nil {
+		state[0] += float32((h.head.depth[i] + 1) << 16) // it is told from one of the model
+	}
+	return state
 }
 
 // StateWidth implements runtime.Head.
@@ -142,6 +207,10 @@ func (e *Engine) content(i int, c *cell, sum uint64) uint64 {
 	switch {
 	case e.head.block > 1 && e.batch.Logits[i] != 0:
 		sum = e.guesses(i)
+	case e.head.depth != nil:
+		at := *c
+		at.pos += runtime.Pos(e.head.depth[i])
+		sum = e.head.follow[i] + at.hash()
 	case e.head.follow != nil:
 		sum = e.head.follow[i] + c.hash()
 	}

@@ -4,10 +4,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/runtime/views"
 )
 
 // Images make the fake engine read images: of each it makes Rows rows between two tokens of text.
@@ -17,16 +17,14 @@ type Images struct {
 	// SampleRate has it read sounds too, of each it makes as many rows; Blind that it reads sounds alone.
 	SampleRate int
 	Blind      bool
+	Projector  string // another one than that of an engine with another text
 	// Encode is called for each picture that is not cached, on the goroutine that asks for it; its error refuses the
 	// picture. nil: it is encoded at once.
 	Encode func(*runtime.Picture) error
 	// MakeWay is called in WaitEncoded; then a picture is always said to be encoded. nil: never.
 	MakeWay func(most time.Duration)
 
-	encode sync.Mutex // one picture at a time
-	mu     sync.Mutex
-	views  map[fakeView]*runtime.View
-	counts runtime.ImageCounts
+	views views.Cache
 }
 
 var _ runtime.Viewer = (*Engine)(nil)
@@ -40,33 +38,25 @@ func (e *Engine) Images() *runtime.Images {
 		return nil
 	}
 	im := e.cfg.Images
-	return &runtime.Images{Projector: "fake", Sees: !im.Blind, Together: im.Together, SampleRate: im.SampleRate}
-}
-
-// fakeView names a view: the hash of its picture, and the namespace that has it.
-type fakeView struct {
-	hash [32]byte
-	ns   uint64
+	return &runtime.Images{Projector: "fake" + im.Projector, Sees: !im.Blind, Together: im.Together,
+		SampleRate: im.SampleRate, Width: imageValues}
 }
 
 // View implements runtime.Viewer.
 func (e *Engine) View(m *runtime.Medium, ns uint64, goOn func() bool) (*runtime.View, error) {
-	im, of := e.cfg.Images, fakeView{m.Hash, ns}
-	im.encode.Lock()
-	defer im.encode.Unlock()
-	im.mu.Lock()
-	if v := im.views[of]; v != nil {
-		im.counts.Cached++
-		im.mu.Unlock()
-		return v, nil
-	}
-	im.mu.Unlock()
-	if err := im.decode(m); err != nil {
-		return nil, err
-	}
-	if !goOn() {
-		return nil, runtime.ErrAborted
-	}
+	im := e.cfg.Images
+	return im.views.View(m.Hash, ns, m.Sound != nil, func() (*runtime.View, error) {
+		if err := im.decode(m); err != nil {
+			return nil, err
+		}
+		if !goOn() {
+			return nil, runtime.ErrAborted
+		}
+		return im.view(m), nil
+	})
+}
+
+func (im *Images) view(m *runtime.Medium) *runtime.View {
 	v := &runtime.View{Tokens: []runtime.Token{'<'}, Segments: []runtime.ViewSegment{{At: 1, N: im.Rows,
 		Rows: make([]float32, imageValues*im.Rows), Together: im.Together && m.Sound == nil}}}
 	for i := range im.Rows {
@@ -74,19 +64,7 @@ func (e *Engine) View(m *runtime.Medium, ns uint64, goOn func() bool) (*runtime.
 		v.Segments[0].Rows[imageValues*i] = float32(i)
 	}
 	v.Tokens = append(v.Tokens, '>')
-	im.mu.Lock()
-	defer im.mu.Unlock()
-	if im.views == nil {
-		im.views = map[fakeView]*runtime.View{}
-	}
-	im.views[of] = v
-	if m.Sound != nil {
-		im.counts.Heard++
-	} else {
-		im.counts.Encoded++
-	}
-	im.counts.CacheSize += int64(4 * imageValues * im.Rows)
-	return v, nil
+	return v
 }
 
 func (im *Images) decode(m *runtime.Medium) error {
@@ -108,11 +86,10 @@ func (e *Engine) Encoding() bool { return e.cfg.Images != nil && e.cfg.Images.Ma
 func (e *Engine) WaitEncoded(most time.Duration) { e.cfg.Images.MakeWay(most) }
 
 // ImageCounts implements runtime.Viewer.
-func (e *Engine) ImageCounts() runtime.ImageCounts {
-	e.cfg.Images.mu.Lock()
-	defer e.cfg.Images.mu.Unlock()
-	return e.cfg.Images.counts
-}
+func (e *Engine) ImageCounts() runtime.ImageCounts { return e.cfg.Images.views.Counts() }
+
+// KeptViews implements runtime.Viewer.
+func (e *Engine) KeptViews() runtime.KeptViews { return &e.cfg.Images.views }
 
 // checkImages refuses what a real engine could not compute: rows of an image without their embedding, rows with logits
 // before one, and, where the rows of an image see each other, a segment of them.

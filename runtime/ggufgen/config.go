@@ -67,6 +67,10 @@ const (
 	Eagle3 Arch = "eagle3"
 	// DFlash is such a head that guesses a block of tokens at once, see dflash.go.
 	DFlash Arch = "dflash"
+	// Gemma4 has windowed layers with heads of HeadDim before full ones with heads of twice that, see gemma4.go.
+	Gemma4 Arch = "gemma4"
+	// Gemma4Assistant is a head in a separate file that reads the cells of a Gemma4.
+	Gemma4Assistant Arch = "gemma4-assistant"
 	// Bert and NomicBert only read: every row sees the whole text, and there is no KV memory. Bert has learned
 	// positions and GELU, NomicBert rotary positions and SwiGLU.
 	Bert      Arch = "bert"
@@ -82,21 +86,23 @@ type Config struct {
 	Arch Arch   `json:"arch"`
 	Type Type   `json:"type"`
 
-	VocabSize int     `json:"vocab_size"` // tokens, at least MinVocab
-	Embedding int     `json:"embedding"`  // d_model; a multiple of 32
-	Layers    int     `json:"layers"`
-	Heads     int     `json:"heads"`     // query heads
-	KVHeads   int     `json:"kv_heads"`  // divides Heads
-	HeadDim   int     `json:"head_dim"`  // 0 = Embedding / Heads; even
-	FFN       int     `json:"ffn"`       // feed-forward width; a multiple of 32
-	Context   int     `json:"context"`   // training context in tokens, as declared in the file
-	RopeBase  float32 `json:"rope_base"` // rotary frequency base; 0 = 10,000
-	Window    int     `json:"window"`    // sliding window in tokens; Gemma2 only
-	Tied      bool    `json:"tied"`      // output matrix = token embedding; always so for Gemma2
-	Seed      uint64  `json:"seed"`      // seed of the weights; the vocabulary does not depend on it
-	Template  string  `json:"template"`  // Jinja chat template; "" = none in the file
-	AddBOS    bool    `json:"add_bos"`   // tokenizer.ggml.add_bos_token
-	NoThink   bool    `json:"no_think"`  // leave <think> and </think> out of the vocabulary
+	VocabSize int `json:"vocab_size"` // tokens, at least MinVocab
+	Embedding int `json:"embedding"`  // d_model; a multiple of 32
+	Layers    int `json:"layers"`
+	Heads     int `json:"heads"`    // query heads
+	KVHeads   int `json:"kv_heads"` // divides Heads
+	HeadDim   int `json:"head_dim"` // 0 = Embedding / Heads; even
+	// FullHeadDim is HeadDim in the full layers of a Gemma4 and its assistant; 0 = twice HeadDim.
+	FullHeadDim int     `json:"full_head_dim,omitempty"`
+	FFN         int     `json:"ffn"`       // feed-forward width; a multiple of 32
+	Context     int     `json:"context"`   // training context in tokens, as declared in the file
+	RopeBase    float32 `json:"rope_base"` // rotary frequency base; 0 = 10,000
+	Window      int     `json:"window"`    // sliding window in tokens; Gemma2, Gemma4 and its assistant only
+	Tied        bool    `json:"tied"`      // output matrix = token embedding; always so for Gemma2
+	Seed        uint64  `json:"seed"`      // seed of the weights; the vocabulary does not depend on it
+	Template    string  `json:"template"`  // Jinja chat template; "" = none in the file
+	AddBOS      bool    `json:"add_bos"`   // tokenizer.ggml.add_bos_token
+	NoThink     bool    `json:"no_think"`  // leave <think> and </think> out of the vocabulary
 	// Copies makes the model continue a text as it went on before, see copies.go. It sets RopeBase.
 	Copies bool `json:"copies,omitempty"`
 	// Head adds a layer that guesses the token behind the next one (multi-token prediction, GLM4MoE only), see head.go.
@@ -109,7 +115,7 @@ type Config struct {
 	Still bool `json:"still,omitempty"`
 	// Turns has a model that is Still say the next token of the vocabulary behind each token, see dflash.go.
 	Turns  bool    `json:"turns,omitempty"`
-	Target *Target `json:"target,omitempty"` // Eagle3 and DFlash only
+	Target *Target `json:"target,omitempty"` // Eagle3, DFlash and Gemma4Assistant only
 	// Images puts the markers of images into the vocabulary, see projector.go.
 	Images bool `json:"images,omitempty"`
 	// Pooling is the file's pooling kind: none, mean, cls, last or rank; "" = the file has none.
@@ -223,6 +229,7 @@ func Presets() map[string]Config {
 		"tiny-dflash":        DFlashOf(TinyTarget(false), HeadRandom, 7),
 		"bench-turns":        BenchTurns(), "bench-dflash": DFlashOf(BenchTurns(), HeadRandom, 7),
 		"bench-dflash-knows": DFlashOf(BenchTurns(), HeadKnows, 7),
+		"tiny-gemma4":        TinyGemma4(false), "tiny-assistant": AssistantOf(TinyGemma4(false), HeadRandom),
 	}
 }
 
@@ -263,7 +270,7 @@ func (c Config) Validate() error {
 	}
 	switch c.Arch {
 	case Llama, Maincoder, GLM4MoE, Qwen2VL, Qwen3VL, Qwen35, Eagle3, DFlash:
-		if c.Window != 0 {
+		if c.Window != 0 && c.Arch != DFlash {
 			return bad("Window", c.Window, "0: only gemma2 has sliding-window layers")
 		}
 	case Gemma2:
@@ -287,6 +294,13 @@ func (c Config) Validate() error {
 		case c.Copies:
 			return bad("Copies", c.Copies, "false for gpt2")
 		}
+	case Gemma4, Gemma4Assistant:
+		if err := between("Window", c.Window, 1, 1<<20); err != nil {
+			return err
+		}
+		if c.Layers < 2 || c.Copies {
+			return bad("Layers", c.Layers, "at least 2, and Copies false: windowed layers, and a full one")
+		}
 	case Bert, NomicBert:
 		switch {
 		case c.Window != 0:
@@ -303,8 +317,8 @@ func (c Config) Validate() error {
 			return bad("Pooling", `"rank"`, "another: llama.cpp reads no classifier of a nomic-bert")
 		}
 	default:
-		return bad("Arch", fmt.Sprintf("%q", c.Arch), "llama, gemma2, maincoder, glm4moe, qwen2vl, qwen3vl, "+
-			"qwen35, eagle3, dflash, gpt2, bert or nomic-bert")
+		return bad("Arch", fmt.Sprintf("%q", c.Arch), "llama, gemma2, gemma4, gemma4-assistant, maincoder, glm4moe, "+
+			"qwen2vl, qwen3vl, qwen35, eagle3, dflash, gpt2, bert or nomic-bert")
 	}
 	if c.Pooling != "" && !slices.Contains(poolings, c.Pooling) {
 		return bad("Pooling", fmt.Sprintf("%q", c.Pooling), `"" or one of `+strings.Join(poolings, ", "))

@@ -72,7 +72,8 @@ func DFlashOf(c Config, kind Head, block int) Config {
 	c = c.withDefaults()
 	c.Name += fmt.Sprintf("-dflash%d-%s", block, kind)
 	c.Target = &Target{Width: c.Embedding, All: c.Layers, Reads: [3]int{0, c.Layers / 2, c.Layers - 1}, Block: block}
-	c.Arch, c.Head, c.Layers, c.Tied, c.Template, c.Still, c.Turns = DFlash, kind, 2, false, "", false, false
+	c.Arch, c.Head, c.Layers, c.Window, c.Tied, c.Template = DFlash, kind, 2, 0, false, ""
+	c.Still, c.Turns = false, false
 	c.Seed++ // weights of the same name are not the model's
 	if kind == HeadKnows {
 		c.Layers, c.Heads = block, c.Embedding/c.HeadDim
@@ -87,8 +88,8 @@ func (c Config) validateDFlash() error {
 		return errors.New("a dflash needs a Target, and is neither Tied, Still, Copies nor Turns")
 	case t.Width != c.Embedding || slices.Min(t.Reads[:]) < 0 || slices.Max(t.Reads[:]) >= t.All:
 		return fmt.Errorf("the Target reads the layers %d of %d, of a width of %d", t.Reads, t.All, t.Width)
-	case t.Block < 2 || t.Block > 64:
-		return fmt.Errorf("a block has %d guesses", t.Block)
+	case t.Block < 2 || t.Block > 64 || t.Markov > 0 && c.Head == HeadKnows:
+		return fmt.Errorf("a block has %d guesses, and a Markov head of rank %d", t.Block, t.Markov)
 	case c.Head == HeadKnows && (c.Layers != t.Block || c.Heads*c.HeadDim != t.Width || c.KVHeads != c.Heads):
 		return errors.New("a dflash that knows needs a layer for each guess, and its width in Heads and in KVHeads")
 	case c.Head != HeadKnows && c.Head != HeadRandom:
@@ -101,11 +102,37 @@ func (c Config) dflashMetadata(kv map[string]any) {
 	t := c.Target
 	kv["target_layers"] = t.layers()
 	kv["block_size"] = uint32(t.Block + 1)
+	if t.Markov > 0 { // the first guess is made in the newest token's row
+		kv["block_size"] = uint32(t.Block)
+	}
+	if t.Candidates > 0 {
+		kv["selector_top_k"], kv["selector_rank"] = uint32(t.Candidates), uint32(selectorRank)
+		kv["conv_kernel_size"], kv["conv_group_size"] = uint32(convKernel), uint32(quantBlock)
+	}
+	if t.Sides {
+		kv["rope.dimension_sections"] = []int32{int32(c.HeadDim / 2), 0, 0, 0}
+	}
+	if c.Window > 0 {
+		windows := make([]bool, c.Layers)
+		for i := range windows {
+			windows[i] = i%2 == 0
+		}
+		kv["attention.sliding_window"], kv["attention.sliding_window_pattern"] = uint32(c.Window), windows
+	}
 	kv["tokenizer.ggml.mask_token_id"] = uint32(maskToken)
 }
 
 // dflashNear is the length of queries and keys of a head that knows: attention is e^-30 and less but at the row before.
 const dflashNear = 8.0
+
+// The shapes of a DFlash2 head: the rank of its selector, and the rows that its convolutions add up.
+const (
+	selectorRank = 32
+	convKernel   = 3
+)
+
+// markovGain is the standard deviation of what a Markov head adds to a logit, times the root of its rank.
+const markovGain = 20.0
 
 // maskToken stands for what a DFlash head guesses: a token that no text has.
 const maskToken = 0
@@ -174,6 +201,24 @@ func (c Config) planDFlash() []*tensor {
 			ids[i] = int64(2 * i)
 		}
 		add(&tensor{name: "d2t", cols: tokens, storage: storage{kind: 27, block: 1, blockBytes: 8}, ids: ids})
+		if c.Target.Candidates > 0 {
+			matrix("", "selector_predecessor", c.VocabSize, selectorRank, 1, nil)
+			matrix("", "selector_successor", c.VocabSize, selectorRank, markovGain, nil)
+			matrix("", "selector_hidden", selectorRank, d, 1, nil)
+			for layer := range c.Layers {
+				for _, part := range []string{"attn", "ffn"} {
+					name := "blk." + itoa(layer) + "." + part + "_conv_"
+					matrix("", name+"proj", 2*convKernel*d/quantBlock, d, 0.3, nil)
+					matrix("", name+"base", 2*convKernel, d, math.Sqrt(float64(d)), nil)
+					base := all[len(all)-1]
+					base.name, base.storage, base.experts = name+"base", storages[F32], 2
+				}
+			}
+		}
+		if rank := c.Target.Markov; rank > 0 {
+			matrix("", "markov_w1", c.VocabSize, rank, 1, nil)
+			matrix("", "markov_w2", tokens, rank, markovGain, nil)
+		}
 	}
 	matrix("", "fc", d, len(c.Target.Reads)*c.Target.Width, 1, func(row int, dst []float32) {
 		if row == 0 {

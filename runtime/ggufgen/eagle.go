@@ -15,6 +15,12 @@ type Target struct {
 	All   int    `json:"all"`             // its Layers
 	Reads [3]int `json:"reads"`           // of them, those whose inputs the head reads
 	Block int    `json:"block,omitempty"` // tokens that a DFlash head guesses at once
+	// Of a DFlash head: the rank of the Markov head that makes it a DSpark, 0 = none; and whether positions have
+	// several dimensions, of which it rotates by the first.
+	Markov int  `json:"markov,omitempty"`
+	Sides  bool `json:"sides,omitempty"`
+	// Candidates is the number of tokens among which its selector chooses a guess (DFlash2); 0 = it has none.
+	Candidates int `json:"candidates,omitempty"`
 }
 
 // layers returns Reads as a file has them.
@@ -45,7 +51,7 @@ func EagleOf(c Config, kind Head) Config {
 	c = c.withDefaults()
 	c.Name += "-eagle3-" + string(kind)
 	c.Target = &Target{Width: c.Embedding, All: c.Layers, Reads: [3]int{1, c.Layers / 2, c.Layers - 1}}
-	c.Arch, c.Head, c.Layers, c.Tied, c.Template, c.Still = Eagle3, kind, 1, false, "", false
+	c.Arch, c.Head, c.Layers, c.Window, c.Tied, c.Template, c.Still = Eagle3, kind, 1, 0, false, "", false
 	c.Seed++ // weights of the same name are not the model's
 	if kind == HeadKnows {
 		c.Heads = c.Embedding / c.HeadDim

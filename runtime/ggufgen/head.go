@@ -48,12 +48,14 @@ func (c Config) validateHead() error {
 		return c.validateEagle()
 	case c.Arch == DFlash:
 		return c.validateDFlash()
+	case c.Arch == Gemma4Assistant:
+		return c.validateAssistant()
 	case c.Target != nil:
-		return errors.New("a Target is for the architectures eagle3 and dflash")
+		return errors.New("a Target is for the architectures eagle3, dflash and gemma4-assistant")
 	case c.Turns && (!c.Still || c.Tied):
 		return errors.New("a model that Turns is Still and has an output matrix")
-	case c.Still && c.Arch != Llama:
-		return errors.New("a model that is Still needs the architecture llama")
+	case c.Still && c.Arch != Llama && c.Arch != Gemma4:
+		return errors.New("a model that is Still needs the architecture llama or gemma4")
 	}
 	switch c.Head {
 	case NoHead:

@@ -125,6 +125,8 @@ func (c Config) plan(v *vocabulary) []*tensor {
 		return c.planEagle()
 	case DFlash:
 		return c.planDFlash()
+	case Gemma4Assistant:
+		return c.planAssistant()
 	}
 	d := c.Embedding
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
@@ -172,6 +174,9 @@ func (c Config) plan(v *vocabulary) []*tensor {
 	}
 	for layer = range c.Layers {
 		blk := "blk." + itoa(layer) + "."
+		if c.Arch == Gemma4 {
+			q, kv = c.Heads*c.headDim4(layer), c.KVHeads*c.headDim4(layer)
+		}
 		norm(blk+"attn_norm", 1, 0)
 		if c.delta(layer) {
 			c.planDelta(blk, add, matrix)
@@ -190,6 +195,11 @@ func (c Config) plan(v *vocabulary) []*tensor {
 			}
 			matrix("", blk+"attn_output", d, q, valueOut).zeroRow0 = true
 		}
+		if c.Arch == Gemma4 {
+			for _, name := range []string{"attn_q_norm", "attn_k_norm"} {
+				vector(blk+name, c.headDim4(layer), c.queryKey4(layer))
+			}
+		}
 		if c.Arch == GLM4MoE || c.Arch == Qwen35 {
 			norm(blk+"post_attention_norm", 1, 0)
 		} else {
@@ -202,13 +212,16 @@ func (c Config) plan(v *vocabulary) []*tensor {
 			matrix("", blk+"ffn_up", c.FFN, d, ffnGain)
 			matrix(partDown, blk+"ffn_down", d, c.FFN, ffnGain).zeroRow0 = true
 		}
-		if c.Arch == Gemma2 {
+		if c.Arch == Gemma2 || c.Arch == Gemma4 {
 			norm(blk+"post_attention_norm", 1, 0)
 			norm(blk+"post_ffw_norm", 1, 0)
 		}
 	}
 	others, channel0 := c.outputNorm()
 	norm("output_norm", others, channel0)
+	if c.Arch == Gemma4 {
+		vector("rope_freqs", c.fullHeadDim()/2, c.ropeFactor4)
+	}
 	if c.Copies {
 		c.copies(all)
 	}
@@ -235,7 +248,7 @@ func (c Config) outputNorm() (others, channel0 float64) {
 
 // embedScale returns the factor by which the architecture multiplies token embeddings.
 func (c Config) embedScale() float64 {
-	if c.Arch == Gemma2 {
+	if c.Arch == Gemma2 || c.Arch == Gemma4 {
 		return math.Sqrt(float64(c.Embedding))
 	}
 	return 1
@@ -251,7 +264,7 @@ func (c Config) residualRMS() float64 {
 	const attention, feedForward = 0.6 * valueOut * valueOut * valueOut * valueOut,
 		0.68 * ffnGain * ffnGain * ffnGain * ffnGain
 	layer := attention + feedForward
-	if c.Arch == Gemma2 {
+	if c.Arch == Gemma2 || c.Arch == Gemma4 {
 		layer = 2
 	}
 	return math.Sqrt(embed + float64(c.Layers)*layer)

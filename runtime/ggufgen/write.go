@@ -160,6 +160,10 @@ func (c Config) decoderMetadata(v *vocabulary) map[string]any {
 		c.eagleMetadata(kv)
 	case c.Arch == DFlash:
 		c.dflashMetadata(kv)
+	case c.Arch == Gemma4Assistant:
+		c.assistantMetadata(kv)
+	case c.Arch == Gemma4:
+		c.gemma4Metadata(kv)
 	case c.Head != NoHead:
 		c.headMetadata(kv)
 	case c.Arch.grids():

@@ -11,7 +11,6 @@ import (
 // TestFillIsOurs: ggml calls our function where a head rules out the tokens that it does not guess. What it fills is
 // TestEagleGuessesItsTokens's.
 func TestFillIsOurs(t *testing.T) {
-	needInputs(t, "llama")
 	model := ggufgen.TinyTarget(false)
 	filled()
 	if _, _, err := headOf(t, model, ggufgen.Cached(t, ggufgen.EagleOf(model, ggufgen.HeadRandom))); err != nil {

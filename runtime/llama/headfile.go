@@ -4,7 +4,6 @@ package llama
 
 // #include <stdlib.h>
 // #include "heads.h"
-// #include "uma_inputs.h"
 import "C"
 
 import (
@@ -21,20 +20,9 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// A head with a separate file: EAGLE-3 or DFlash (dflash.go). The state of a model's row is what some of its layers
-// read, one behind the other. Before the pass of an EAGLE-3 head an encoder fuses them into a state of the head's
-// width; rows that follow the head's own states need no such pass.
-
-// layered are the architectures with which tests compare what a head says, by the file of llama.cpp that has their
-// graph. Others with inputs of layers follow when TestFilesOfArchitectures has run on them: qwen3, qwen3moe, gpt-oss.
-var layered = map[string]string{"llama": "llama"}
-
-// layerGraph reports whether this llama.cpp has the inputs of the layers of an architecture's models. Where it has not,
-// it aborts.
-func layerGraph(arch string) bool {
-	file, ok := layered[arch]
-	return ok && slices.Contains(strings.Fields(C.UMA_ENGINE_INPUTS), file)
-}
+// A head with a separate file: EAGLE-3, DFlash (dflash.go) or an assistant of Gemma 4 (shared.go). For the first two
+// the state of a model's row is what some of its layers read, one behind the other. Before the pass of an EAGLE-3 head
+// an encoder fuses them into a state of the head's width; rows that follow the head's own states need no such pass.
 
 // maxBlock is the most tokens that a block guesses here, core's limit on a request's guesses in a step.
 const maxBlock = 16
@@ -48,6 +36,7 @@ type headFile struct {
 	rows   []int // of the batch: those that follow such a state
 	states []float32
 	batch  *C.struct_llama_batch // of states: for the encoder fuseRows of them
+	shared bool                  // it reads the model's cells, and states as heads in the model's file do
 	blocks
 }
 
@@ -64,14 +53,8 @@ func (e *engine) openFile(o runtime.HeadOptions) (runtime.Head, error) {
 	if err := file.DraftsFor(&model); err != nil {
 		return nil, modelError(file.Path, err.Error())
 	}
-	switch arch := e.info.Architecture; {
-	case layered[arch] == "":
-		return nil, modelError(file.Path, fmt.Sprintf("heads of models of the architecture %q are not used", arch))
-	case !layerGraph(arch):
-		return nil, modelError(file.Path, fmt.Sprintf("this llama.cpp (%s) computes no heads of models of the "+
-			"architecture %q", engineBuild(), arch))
-	case e.layers != nil:
-		return nil, errors.New("the model has a head of a file already")
+	if e.layers != nil || e.encoder {
+		return nil, errors.New("the model has a head of a file already, or is an encoder")
 	}
 	path, none := C.CString(file.Path), C.CString("")
 	defer C.free(unsafe.Pointer(path))
@@ -85,8 +68,16 @@ func (e *engine) openFile(o runtime.HeadOptions) (runtime.Head, error) {
 		file:   &headFile{width: len(file.HeadFile.Layers) * int(file.HeadFile.Width)},
 	}
 	switch {
+	case file.Architecture == gguf.ArchAssistant:
+		h.width = int(file.HeadFile.Width)
+		h.file.shared, h.file.width, h.everyRow = true, h.width, false
 	case file.Architecture == gguf.ArchDFlash:
-		h.file.size = min(int(file.HeadFile.Block)-1, maxBlock)
+		h.file.size, h.window = int(file.HeadFile.Block)-1, int(file.HeadFile.Window)
+		h.file.Most = int(file.HeadFile.Candidates)
+		if h.file.first = file.HeadFile.AnchorFirst; h.file.first {
+			h.file.size++
+		}
+		h.file.size = min(h.file.size, maxBlock)
 	case h.file.width == h.width: // Follow could not tell them apart
 		return nil, modelError(file.Path, fmt.Sprintf("its states and the model's have both %d numbers", h.width))
 	}
@@ -94,23 +85,36 @@ func (e *engine) openFile(o runtime.HeadOptions) (runtime.Head, error) {
 		h.free()
 		return nil, err
 	}
-	// The price of keeping the inputs is a copy of them, that of a change a new plan of all buffers: they are kept for
-	// good, whatever KeepStates says.
-	for _, l := range file.HeadFile.Layers {
-		e.layers = append(e.layers, int32(l))
+	if h.file.shared {
+		return h, nil
 	}
-	e.joined = make([]float32, h.file.width)
-	C.uma_keep_inputs(e.ctx, (*C.int32_t)(unsafe.SliceData(e.layers)), C.int32_t(len(e.layers)))
-	if err := e.warmUp(); err != nil { // a model that does not know an input fails an assertion here
+	if err := e.keepInputs(file.HeadFile.Layers); err != nil {
 		h.free()
-		return nil, err
+		return nil, modelError(file.Path, err.Error())
 	}
 	return h, nil
 }
 
+// keepInputs has the rows of the model's Decodes keep what these layers read: for good, whatever KeepStates says, as
+// the price of it is a copy, and that of a change a new plan of all buffers. Which architectures have it is llama.cpp's
+// to say: their graphs are asked.
+func (e *engine) keepInputs(layers []int64) error {
+	for _, l := range layers {
+		e.layers = append(e.layers, int32(l))
+	}
+	e.joined = make([]float32, len(layers)*e.info.Embedding)
+	e.stop.decide, e.stop.never = 0, true
+	if !C.uma_keep_inputs(e.ctx, (*C.int32_t)(unsafe.SliceData(e.layers)), C.int32_t(len(e.layers))) {
+		_, why, _ := strings.Cut(drainLogs(slog.LevelError), "GGML_ASSERT") // without the path of a source file
+		return fmt.Errorf("this llama.cpp (%s) does not yield the inputs of the layers %d of a model of the "+
+			"architecture %q %s", engineBuild(), layers, e.info.Architecture, why)
+	}
+	return e.warmUp()
+}
+
 // load loads the head's file, makes its context and computes with both of its graphs.
 func (h *head) load(of *engine, o runtime.HeadOptions, file, model *gguf.Info) (err error) {
-	if h.model, err = loadModel(o.File, false); err != nil {
+	if h.model, err = loadModel(o.File, h.file.shared); err != nil {
 		return err
 	}
 	if h.vocab, err = newVocab(C.llama_model_get_vocab(h.model)); err != nil {
@@ -119,7 +123,7 @@ func (h *head) load(of *engine, o runtime.HeadOptions, file, model *gguf.Info) (
 	h.nVoc = h.vocab.Size()
 	f := h.file
 	f.causal = file.HeadFile.Causal
-	if f.size == 0 {
+	if f.size == 0 && !f.shared {
 		f.batch = (*C.struct_llama_batch)(C.calloc(1, C.sizeof_struct_llama_batch))
 		f.batch.embd = (*C.float)(C.calloc(C.size_t(fuseRows*f.width), 4))
 		f.batch.logits = (*C.int8_t)(C.malloc(fuseRows))
@@ -132,7 +136,7 @@ func (h *head) load(of *engine, o runtime.HeadOptions, file, model *gguf.Info) (
 	f.rows = make([]int, 0, h.caps.MaxBatch)
 	if f.size > 0 {
 		f.openBlocks(h, h.caps.MaxBatch)
-	} else {
+	} else if !f.shared {
 		f.states = make([]float32, h.caps.MaxBatch*f.width)
 	}
 	h.batch.Reset()
@@ -140,7 +144,7 @@ func (h *head) load(of *engine, o runtime.HeadOptions, file, model *gguf.Info) (
 	for i := range f.size {
 		h.batch.Add(0, runtime.Pos(2+i), 0, true)
 	}
-	f.follow(0, make([]float32, f.width))
+	h.Follow(0, make([]float32, f.width))
 	if err := h.Decode(); err != nil {
 		return modelError(h.path, err.Error())
 	}
@@ -159,7 +163,7 @@ func (h *head) describeFile(file, model *gguf.Info) {
 		in.Name = strings.TrimSuffix(filepath.Base(file.Path), ".gguf")
 	}
 	in.Parameters, in.TrainContext = uint64(C.llama_model_n_params(h.model)), int(file.TrainContext)
-	in.Embedding, in.VocabSize, in.Layers, in.SlidingWindow = h.width, h.nVoc, int(file.Layers), 0
+	in.Embedding, in.VocabSize, in.Layers, in.SlidingWindow = int(file.Embedding), h.nVoc, int(file.Layers), 0
 	in.Experts, in.ExpertsUsed, in.ExpertBytes = 0, 0, 0
 	in.Bytes, in.SharedBytes, in.RepackedBytes = uint64(C.llama_model_size(h.model)), 0, h.repackedBytes()
 	if !file.HeadFile.Output {

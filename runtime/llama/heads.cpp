@@ -26,10 +26,30 @@ float * uma_state(struct llama_context * ctx, int32_t row) {
     }
 }
 
-void uma_keep_inputs(struct llama_context * ctx, const int32_t * layers, int32_t n) {
-    for (int32_t i = 0; i < n; i++) {
-        llama_set_embeddings_layer_inp(ctx, (uint32_t) layers[i], true);
-    }
+namespace {
+
+struct inputs_of {
+    llama_context * ctx;
+    const int32_t * layers;
+    int32_t         n;
+};
+
+} // namespace
+
+// A graph that lacks an input fails an assertion when it is built, and one whose inputs are wider than a row, or leave out
+// rows without logits, when they are copied out: a decode of two rows, one with logits, asks for both.
+bool uma_keep_inputs(struct llama_context * ctx, const int32_t * layers, int32_t n) {
+    inputs_of of = {ctx, layers, n};
+    return uma_guarded("inputs of layers", [](void * arg) {
+        const inputs_of * of = (const inputs_of *) arg;
+        for (int32_t i = 0; i < of->n; i++) {
+            llama_set_embeddings_layer_inp(of->ctx, (uint32_t) of->layers[i], true);
+        }
+        llama_token tokens[] = {0, 0};
+        const bool  ok       = llama_decode(of->ctx, llama_batch_get_one(tokens, 2)) == 0;
+        llama_memory_clear(llama_get_memory(of->ctx), false);
+        return ok;
+    }, &of);
 }
 
 float * uma_inputs(struct llama_context * ctx, int32_t layer) {

@@ -67,7 +67,7 @@ func (e *engine) OpenHead(o runtime.HeadOptions) (runtime.Head, error) {
 	case arch == "glm4moe" && C.llama_model_rope_type(e.model) == C.LLAMA_ROPE_TYPE_MROPE:
 		return nil, errors.New("the model has positions in several dimensions, with which llama.cpp's graph of the " +
 			"head fails an assertion")
-	case !e.headLoaded:
+	case e.headBytes == 0:
 		return nil, errors.New("the model was loaded without it")
 	}
 	h := &head{engine: &engine{
@@ -100,9 +100,18 @@ func (h *head) create(of *engine, o runtime.HeadOptions) error {
 	switch {
 	case f == nil:
 		h.ctx = C.uma_head_new(h.model, c)
+	case f.shared:
+		if err := f.share(of, c); err != nil {
+			return err
+		}
+		h.ctx = C.uma_head_new(h.model, c)
 	case f.size > 0: // rows of a block that read one another are computed in one piece
 		c.whole_texts = C.bool(!f.causal)
 		c.n_ctx, c.n_ubatch = c.n_ctx+c.n_seq_max, c.n_batch
+		if h.window > 0 { // all cells are kept, see windows.go
+			h.guarded = make([]runtime.Pos, c.n_seq_max)
+			c.swa_full, c.n_seq_max = true, 2*c.n_seq_max
+		}
 		fallthrough
 	default:
 		c.model = of.ctx
@@ -121,7 +130,14 @@ func (h *head) create(of *engine, o runtime.HeadOptions) error {
 	h.caps.MaxEmbeddingRows = 0
 	h.caps.MaxBatch, h.caps.MaxMicroBatch = int(C.llama_n_batch(h.ctx)), int(C.llama_n_ubatch(h.ctx))
 	h.caps.MaxSequences, h.caps.ContextTokens = int(C.llama_n_seq_max(h.ctx)), int(C.llama_n_ctx(h.ctx))
-	if f != nil && f.size > 0 { // a block begins with a second cell for the newest token
+	switch {
+	case f == nil:
+	case f.shared:
+		h.caps.MaxSequences, h.caps.ContextTokens = of.caps.MaxSequences, of.caps.ContextTokens
+	case f.size > 0: // a block begins with a second cell for the newest token
+		if h.guarded != nil {
+			h.caps.MaxSequences = len(h.guarded)
+		}
 		h.caps.ContextTokens -= h.caps.MaxSequences
 	}
 	h.info.Recurrent, h.info.StateBytes, h.info.KVBytesPerToken = false, 0, 0
@@ -139,7 +155,7 @@ func (h *head) create(of *engine, o runtime.HeadOptions) error {
 
 // Follow implements runtime.Head.
 func (h *head) Follow(i int, state []float32) {
-	if f := h.file; f != nil && len(state) == f.width {
+	if f := h.file; f != nil && !f.shared && len(state) == f.width {
 		f.follow(i, state)
 		return
 	}

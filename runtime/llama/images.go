@@ -87,6 +87,7 @@ func (e *engine) openImages(o runtime.Options) error {
 		facts: &runtime.Images{Projector: o.Projector, Sees: bool(facts.sees), Together: bool(facts.together),
 			SampleRate: int(facts.sample_rate), Bytes: size},
 	}
+	e.images.facts.Width, e.images.facts.Grids = e.images.width, bool(facts.plane)
 	var why error
 	switch {
 	case !bool(facts.sees) && facts.sample_rate <= 0:
@@ -138,6 +139,9 @@ func (e *engine) WaitEncoded(d time.Duration) {
 		e.images.views.Wait(d)
 	}
 }
+
+// KeptViews implements runtime.Viewer.
+func (e *engine) KeptViews() runtime.KeptViews { return &e.images.views }
 
 // ImageCounts implements runtime.Viewer.
 func (e *engine) ImageCounts() runtime.ImageCounts {

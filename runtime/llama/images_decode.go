@@ -23,8 +23,8 @@ func (e *engine) decodeImages() (rc C.int32_t, err error) {
 	}
 	e.images.mixed = true
 	// The rest moves to the front of the batch, behind which the caller finds what it has written.
-	save := e.saveBatch()
-	defer save()
+	restore, has := b.Save(), slices.Clone(e.has[:len(b.Token)])
+	defer func() { restore(); copy(e.has, has) }()
 	if e.caps.Seals && e.freeCells() < len(b.Token) {
 		return 1, nil // part of the batch would not leave the states as they are
 	}
@@ -35,7 +35,8 @@ func (e *engine) decodeImages() (rc C.int32_t, err error) {
 	for i := 0; i < n && rc == 0; {
 		to, s := i+1, b.Seq[i]
 		if i >= later[s] { // of the rest
-			e.moveRow(i, rest)
+			b.Move(i, rest)
+			e.has[rest] = e.has[i]
 			places[i] = int32(rest)
 			rest++
 			i = to
@@ -67,7 +68,8 @@ func (e *engine) decodeImages() (rc C.int32_t, err error) {
 		i = to
 	}
 	if rc == 0 && rest > 0 {
-		rc = e.computeRest(rest)
+		b.Shorten(rest)
+		rc = e.compute(rest)
 	}
 	return rc, nil
 }
@@ -98,38 +100,6 @@ func (e *engine) decodeRows(p *runtime.ViewSegment, at, from, to int) C.int32_t 
 		C.llama_memory_seq_rm(e.mem, spare, -1, -1)
 	}
 	return rc
-}
-
-// saveBatch returns what puts the batch back as it is now.
-func (e *engine) saveBatch() func() {
-	b, n := &e.batch, len(e.batch.Token)
-	tokens, pos, seqs, what := slices.Clone(b.Token), slices.Clone(b.Pos), slices.Clone(b.Seq), slices.Clone(b.Logits)
-	mix, has := slices.Clone(b.Mix), slices.Clone(e.has[:n])
-	return func() {
-		b.Token, b.Pos, b.Seq, b.Logits, b.Mix = b.Token[:n], b.Pos[:n], b.Seq[:n], b.Logits[:n], b.Mix[:len(mix)]
-		copy(b.Token, tokens)
-		copy(b.Pos, pos)
-		copy(b.Seq, seqs)
-		copy(b.Logits, what)
-		copy(b.Mix, mix)
-		copy(e.has, has)
-	}
-}
-
-func (e *engine) moveRow(from, to int) {
-	b := &e.batch
-	b.Token[to], b.Pos[to], b.Seq[to], b.Logits[to] = b.Token[from], b.Pos[from], b.Seq[from], b.Logits[from]
-	if e.has[to] = e.has[from]; len(b.Mix) > 0 {
-		b.Mix[to] = b.Mix[from]
-	}
-}
-
-// computeRest computes the first rows of the batch.
-func (e *engine) computeRest(rows int) C.int32_t {
-	b := &e.batch
-	b.Token, b.Pos, b.Seq, b.Logits = b.Token[:rows], b.Pos[:rows], b.Seq[:rows], b.Logits[:rows]
-	b.Mix = b.Mix[:min(rows, len(b.Mix))]
-	return e.compute(rows)
 }
 
 // sameMix reports whether two rows have the same adapters.

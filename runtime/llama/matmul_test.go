@@ -113,7 +113,7 @@ func TestMatmul(t *testing.T) {
 		rng := rand.New(rand.NewPCG(1, 2))
 		for j, c := range [][3]int{{16, 1, 1}, {192, 1, 3}, {576, 2, 9}, {100, 3, 2}, {1, 9, 3}, {33, 17, 6},
 			{640, 40, 1}, {7, 4, 1}, {48, 5, 2}, {48, 8, 2}} {
-			if testing.Short() && (i+j)%2 == 1 {
+			if testing.Short() && (i+j)%3 != 0 {
 				continue
 			}
 			m, n, k := c[0], c[1], c[2]*w.values

@@ -13,6 +13,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
+	"github.com/uma-serve/uma-serve/runtime/llama/cuts"
 )
 
 // withPreTokenizer is the tiny model with another tokenizer.ggml.pre.
@@ -49,16 +50,20 @@ func withPreTokenizer(t *testing.T, pre string) string {
 // TestTokenizeHostile: no text crashes the process or takes unbounded time. The pre-tokenizers named here overflowed
 // the stack.
 func TestTokenizeHostile(t *testing.T) {
+	size := 1 << 17 // about, in bytes
+	if testing.Short() {
+		size = 1 << 14
+	}
 	for _, pre := range []string{"gpt-2", "qwen2", "gpt-4o", "tekken", "deepseek-v3", "poro-chat"} {
 		t.Run(pre, func(t *testing.T) {
 			v := mustOpen(t, runtime.Options{ModelPath: withPreTokenizer(t, pre), ContextTokens: 256}).Vocab()
 			for name, text := range map[string]string{
-				"letters": strings.Repeat("a", 1<<17), "mixed letters": strings.Repeat("aB", 1<<16),
-				"dots":  strings.Repeat(".", 1<<17),
-				"zeros": strings.Repeat("\x00", 1<<17), "blanks": strings.Repeat(" ", 1<<17),
-				"ideographs": strings.Repeat("語", 1<<17),
-				"markers":    strings.Repeat("<|im_start|>", 1<<12), "half markers": strings.Repeat("<|im_", 1<<14),
-				"invalid bytes": strings.Repeat("\xff\xfe", 1<<16),
+				"letters": strings.Repeat("a", size), "mixed letters": strings.Repeat("aB", size/2),
+				"dots":  strings.Repeat(".", size),
+				"zeros": strings.Repeat("\x00", size), "blanks": strings.Repeat(" ", size),
+				"ideographs": strings.Repeat("語", size),
+				"markers":    strings.Repeat("<|im_start|>", size/32), "half markers": strings.Repeat("<|im_", size/8),
+				"invalid bytes": strings.Repeat("\xff\xfe", size/2),
 			} {
 				tokens, err := v.Tokenize(nil, text, true, true)
 				if err != nil {
@@ -117,6 +122,10 @@ func TestTokenizeCut(t *testing.T) {
 		"é", "ß", "語", "。", "한", "🙂", "\u3000", "\xff", "<|im_start|>", "<|im_end|>", "<think>", "<|im_", "$", "_",
 		"  \n", "/", "'",
 	}
+	texts := 25
+	if testing.Short() {
+		texts = 8
+	}
 	for _, pre := range pres {
 		t.Run(pre, func(t *testing.T) {
 			v := mustOpen(t, runtime.Options{ModelPath: withPreTokenizer(t, pre), ContextTokens: 256}).Vocab().(*vocab)
@@ -133,7 +142,7 @@ func TestTokenizeCut(t *testing.T) {
 				}
 				return out
 			}
-			for range 25 {
+			for range texts {
 				var b strings.Builder
 				for n := 1 + r.IntN(700); b.Len() < n; {
 					b.WriteString(parts[r.IntN(len(parts))])
@@ -156,6 +165,16 @@ func TestTokenizeCut(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A vocabulary with tokens that span words is not cut between words.
+func TestCrosses(t *testing.T) {
+	for piece, want := range map[string]bool{"": false, " the": false, "the ": true, "of the": true, "a\n": true,
+		"\n\na": false, ". ": false, ".\n": false} {
+		if cuts.Crosses([]byte(piece)) != want {
+			t.Errorf("%q: %v", piece, !want)
+		}
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 	"unsafe"
 
 	"github.com/uma-serve/uma-serve/runtime"
-	"github.com/uma-serve/uma-serve/runtime/textcut"
+	"github.com/uma-serve/uma-serve/runtime/llama/cuts"
 )
 
 // maxText is the longest text that Tokenize accepts, in bytes.
@@ -39,7 +39,7 @@ type vocab struct {
 	flags    []uint8
 	bos, eos runtime.Token
 	template string
-	cuts     textcut.Cuts
+	cuts     cuts.Cuts
 
 	mu      sync.RWMutex          // held for reading while llama.cpp tokenizes, for writing by close
 	v       *C.struct_llama_vocab // nil after close
@@ -91,7 +91,7 @@ func newVocab(cv *C.struct_llama_vocab) (*vocab, error) {
 	for t := range runtime.Token(n) {
 		if v.flags[t]&flagMarker != 0 {
 			v.cuts.Add(v.Text(t), v.flags[t]&flagStrips == 0)
-		} else if textcut.Crosses(v.Piece(t)) {
+		} else if cuts.Crosses(v.Piece(t)) {
 			v.cuts.Words = false
 		}
 	}
@@ -151,8 +151,8 @@ func (v *vocab) Cut(text string, min int, parseSpecial bool) int {
 func (v *vocab) tokenize(dst []runtime.Token, buf *[]runtime.Token, text string, addSpecial,
 	parseSpecial bool) ([]runtime.Token, error) {
 	stack := 0
-	if v.cuts.Recursive && len(text) > textcut.Shallow {
-		stack = textcut.DeepStack
+	if v.cuts.Recursive && len(text) > cuts.Shallow {
+		stack = cuts.DeepStack
 	}
 	// One token a byte is more than enough for almost every vocabulary; otherwise llama.cpp reports the number.
 	want := len(text) + 16

@@ -29,7 +29,10 @@ type Cache struct {
 	views  map[owned]*list.Element // of *kept, the front is the newest
 	order  list.List
 	counts runtime.ImageCounts
+	store  runtime.ViewStore // nil: views are in memory alone
 }
+
+var _ runtime.KeptViews = (*Cache)(nil)
 
 // owned names a view: its content, and the namespace that has sent it. What another user has sent is encoded again: the
 // time of an answer would tell that it was sent before.
@@ -44,11 +47,18 @@ type kept struct {
 	bytes int64
 }
 
-// View returns the view of the content that hash names. If it is not at hand, encode makes it, one at a time.
+// View returns the view of the content that hash names. If neither memory nor the store has it, encode makes it, one at
+// a time.
 func (c *Cache) View(hash [32]byte, ns uint64, sound bool, encode func() (*runtime.View, error)) (
 	*runtime.View, error) {
 	of := owned{hash, ns}
-	if v := c.find(of); v != nil {
+	v, store := c.find(of)
+	if v == nil && store != nil {
+		if v = store.Load(hash, ns); v != nil {
+			v = c.keep(of, v, func() { c.counts.Loaded++ })
+		}
+	}
+	if v != nil {
 		return v, nil
 	}
 	c.working.Add(1)
@@ -62,7 +72,7 @@ func (c *Cache) View(hash [32]byte, ns uint64, sound bool, encode func() (*runti
 			c.idle = nil
 		}
 	}()
-	if v := c.find(of); v != nil { // another request has encoded it meanwhile
+	if v, _ := c.find(of); v != nil { // another request has encoded it meanwhile
 		return v, nil
 	}
 	begin := time.Now()
@@ -70,44 +80,78 @@ func (c *Cache) View(hash [32]byte, ns uint64, sound bool, encode func() (*runti
 	if err != nil {
 		return nil, err
 	}
-	c.keep(of, v, sound, time.Since(begin))
+	took := time.Since(begin)
+	v = c.keep(of, v, func() {
+		if sound {
+			c.counts.Heard += uint64(len(v.Segments))
+		} else {
+			c.counts.Encoded += uint64(len(v.Segments))
+		}
+		c.counts.Seconds += took.Seconds()
+	})
+	if store != nil {
+		store.Store(hash, ns, v)
+	}
 	return v, nil
 }
 
-func (c *Cache) find(of owned) *runtime.View {
+// find returns a view that is in memory, or nil, and the store.
+func (c *Cache) find(of owned) (*runtime.View, runtime.ViewStore) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	el := c.views[of]
 	if el == nil {
-		return nil
+		return nil, c.store
 	}
 	c.order.MoveToFront(el)
 	c.counts.Cached++
-	return el.Value.(*kept).view
+	return el.Value.(*kept).view, c.store
 }
 
-func (c *Cache) keep(of owned, v *runtime.View, sound bool, took time.Duration) {
+// keep keeps v, unless one of this name is in memory, and returns the one that is. count is called with the lock held.
+func (c *Cache) keep(of owned, v *runtime.View, count func()) *runtime.View {
 	k := &kept{of: of, view: v}
 	for _, p := range v.Segments {
 		k.bytes += int64(len(p.Rows)) * 4
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if sound {
-		c.counts.Heard += uint64(len(v.Segments))
-	} else {
-		c.counts.Encoded += uint64(len(v.Segments))
+	count()
+	if el := c.views[of]; el != nil { // another request has loaded it meanwhile
+		return el.Value.(*kept).view
 	}
-	c.counts.Seconds += took.Seconds()
-	c.counts.CacheSize += k.bytes
 	if c.views == nil {
 		c.views = map[owned]*list.Element{}
 	}
 	c.views[of] = c.order.PushFront(k)
-	for c.counts.CacheSize > keptBytes {
-		old := c.order.Remove(c.order.Back()).(*kept)
-		delete(c.views, old.of)
-		c.counts.CacheSize -= old.bytes
+	for c.counts.CacheSize += k.bytes; c.counts.CacheSize > keptBytes; {
+		c.drop(c.order.Back())
+	}
+	return v
+}
+
+// drop removes an element. The lock is held.
+func (c *Cache) drop(el *list.Element) {
+	old := c.order.Remove(el).(*kept)
+	delete(c.views, old.of)
+	c.counts.CacheSize -= old.bytes
+}
+
+// StoreIn implements runtime.KeptViews.
+func (c *Cache) StoreIn(s runtime.ViewStore) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.store = s
+}
+
+// Forget implements runtime.KeptViews.
+func (c *Cache) Forget(of func(hash [32]byte, ns uint64) bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name, el := range c.views {
+		if of(name.hash, name.ns) {
+			c.drop(el)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package views
 
 import (
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -46,6 +47,90 @@ func TestCache(t *testing.T) {
 	}
 	if made = 0; ask(1, 0, 10) == first || made != 1 {
 		t.Error("the oldest is still there")
+	}
+}
+
+// shelf is a store of views.
+type shelf struct {
+	mu     sync.Mutex
+	views  map[owned]*runtime.View
+	loads  int
+	during func() // called by Load
+}
+
+func (s *shelf) Load(hash [32]byte, ns uint64) *runtime.View {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.loads++; s.during != nil {
+		s.during()
+	}
+	return s.views[owned{hash, ns}]
+}
+
+func (s *shelf) Store(hash [32]byte, ns uint64, v *runtime.View) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.views[owned{hash, ns}] = v
+}
+
+// TestStore: what is made is stored, what is stored is not made again, and neither is what is in memory looked for.
+func TestStore(t *testing.T) {
+	s := &shelf{views: map[owned]*runtime.View{}}
+	made := 0
+	ask := func(c *Cache, hash byte, ns uint64) *runtime.View {
+		t.Helper()
+		v, err := c.View([32]byte{hash}, ns, false, func() (*runtime.View, error) {
+			if made++; hash == 9 {
+				return nil, runtime.ErrAborted
+			}
+			return view(10), nil
+		})
+		if (hash == 9) != (err != nil) {
+			t.Fatal(err)
+		}
+		return v
+	}
+	for run, want := range []runtime.ImageCounts{{Encoded: 3, Cached: 1, CacheSize: 120},
+		{Loaded: 3, Cached: 1, CacheSize: 120}} {
+		var c Cache
+		c.StoreIn(s)
+		first := ask(&c, 1, 0)
+		if ask(&c, 1, 0) != first || ask(&c, 1, 7) == first {
+			t.Errorf("run %d: another view", run)
+		}
+		ask(&c, 2, 0)
+		ask(&c, 9, 0)
+		got := c.Counts()
+		got.Seconds = 0
+		if got != want || len(s.views) != 3 || s.views[owned{[32]byte{1}, 0}] != first {
+			t.Errorf("run %d: %+v, want %+v; %d stored", run, got, want, len(s.views))
+		}
+	}
+	if made != 5 || s.loads != 8 {
+		t.Errorf("%d made, %d looked for", made, s.loads)
+	}
+	// Of two requests that load it, both have the one that is kept.
+	var c Cache
+	c.StoreIn(s)
+	var other *runtime.View
+	s.during = func() {
+		s.during = nil
+		c.keep(owned{[32]byte{1}, 0}, view(10), func() {})
+		other, _ = c.find(owned{[32]byte{1}, 0})
+	}
+	if v := ask(&c, 1, 0); v != other || c.Counts().CacheSize != 40 || c.order.Len() != 1 {
+		t.Errorf("%p and %p, %+v", v, other, c.Counts())
+	}
+	// Forgotten ones are looked for again.
+	ask(&c, 1, 7)
+	ask(&c, 2, 7)
+	c.Forget(func(hash [32]byte, ns uint64) bool { return hash[0] == 1 && ns == 7 })
+	if got := c.Counts(); got.CacheSize != 80 || c.order.Len() != 2 || len(c.views) != 2 {
+		t.Errorf("%+v", got)
+	}
+	before := s.loads
+	if ask(&c, 1, 7); s.loads != before+1 {
+		t.Error("it was not forgotten")
 	}
 }
 

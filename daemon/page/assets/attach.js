@@ -2,6 +2,7 @@
 // go along where the model reads them.
 
 import { $, announce, bytes, h } from './dom.js';
+import * as capture from './capture.js';
 import * as models from './models.js';
 import * as picture from './picture.js';
 import * as sound from './sound.js';
@@ -33,6 +34,8 @@ export function start() {
     e.preventDefault();
     take([...e.clipboardData.files]);
   });
+  capture.start(take);
+  models.onSenses(capture.offer);
 }
 
 // open shows the dialog that chooses files.
@@ -51,6 +54,7 @@ export const some = () => files.length > 0;
 // set replaces the files: those of a message that is written again.
 export function set(list) { files = [...list]; show(''); }
 
+// take adds files to the message; it reports whether all of them were taken.
 async function take(list) {
   const refused = [];
   for (const file of list) {
@@ -59,6 +63,7 @@ async function take(list) {
   }
   show(refused.join(' '));
   if (refused.length) announce(refused.join(' '));
+  return !refused.length;
 }
 
 // pdfText has the daemon read the text of a PDF file, and delete the file.

@@ -2,6 +2,7 @@
 
 import { $, setText } from './dom.js';
 import * as attach from './attach.js';
+import * as capture from './capture.js';
 import * as chat from './chat.js';
 import * as chats from './chats.js';
 import * as live from './live.js';
@@ -31,7 +32,8 @@ function setView(view) {
 // actions are the keys with Alt.
 const actions = {
   KeyN: chat.fresh, KeyR: chat.retry, KeyE: chat.editLast, KeyA: attach.open, KeyO: models.open, KeyH: chats.openList,
-  KeyS: chats.openSettings, KeyT: turnTheme, KeyM: () => setView(document.body.dataset.view === 'chat' ? 'machine' : 'chat'),
+  KeyS: chats.openSettings, KeyT: turnTheme, KeyC: () => capture.press('camera'), KeyV: () => capture.press('microphone'),
+  KeyM: () => setView(document.body.dataset.view === 'chat' ? 'machine' : 'chat'),
 };
 
 function turnTheme() {

@@ -11,6 +11,7 @@ let list = [];    // as GET /v1/models has it
 let wanted = '';  // the name that the chat asks for; '' = the first
 let ready = false; // the list has come
 let leave = null, timer = 0;
+let told = () => {}, asked = 0; // of senses
 
 export function start() {
   $('model').addEventListener('click', open);
@@ -33,14 +34,25 @@ export function choose(name) {
   label();
 }
 
-// reads reports whether the model that is asked reads 'vision' or 'audio'.
-export async function reads(what) {
+// senses says whether the model that is asked reads 'vision' and 'audio'.
+async function senses() {
   try {
     const r = await send(`props?model=${encodeURIComponent(current())}`);
-    return r.ok && (await r.json()).modalities[what];
+    return r.ok && (await r.json()).modalities || {};
   } catch {
-    return false;
+    return {};
   }
+}
+
+export const reads = async (what) => !!(await senses())[what];
+
+// onSenses calls f with the senses of the model that is asked, now and whenever another one is or the list has come.
+export function onSenses(f) { told = f; }
+
+async function tell() {
+  const mine = ++asked;
+  const found = ready && current() ? await senses() : {};
+  if (mine === asked) told(found);
 }
 
 // load asks for the list.
@@ -62,6 +74,7 @@ function label() {
   const name = current() || (ready ? 'loading' : 'no server');
   setText($('model-name'), name);
   $('model').setAttribute('aria-label', `Model: ${name}`);
+  tell();
 }
 
 // open shows the dialog. While it is open, the server tells of changes.

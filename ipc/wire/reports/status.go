@@ -84,13 +84,13 @@ type Info struct {
 
 // InfoDraft is the draft model, which guesses the next tokens of answers.
 type InfoDraft struct {
-	// Kind is "model", of --draft-model, "eagle3" or "dflash", a head in the place of one, or "head": a layer of the
-	// model's file. The name is the model's then.
+	// Kind is "model", of --draft-model, "eagle3", "dflash" or "gemma4-assistant", a head in the place of one, or
+	// "head": a layer of the model's file. The name is the model's then.
 	Kind          string `json:"kind"`
 	Name          string `json:"name"`
 	Path          string `json:"path"`
 	Description   string `json:"description"`
-	ContextTokens int    `json:"n_ctx"`         // cells of its KV cache
+	ContextTokens int    `json:"n_ctx"`         // cells of its KV cache; 0: it reads the model's
 	Sequences     int    `json:"max_sequences"` // requests that it guesses for at once
 	Bytes         int64  `json:"bytes"`         // weights, repacked copies, KV cells; of a "head" its KV cells
 	Failed        bool   `json:"failed"`        // it could not compute, and is not used any more

@@ -152,7 +152,7 @@ const ShownUID = 1<<53 - 1
 // KVEntry is a running sequence or a cached prefix.
 type KVEntry struct {
 	Name     string         `json:"name"` // argument of drop, pin, unpin and save
-	Kind     string         `json:"kind"` // request, prefix
+	Kind     string         `json:"kind"` // request, prefix, restore, snapshot, image
 	Tier     wire.CacheTier `json:"tier"`
 	Class    string         `json:"class"`             // think_complete, think_active, output_critical, prefix
 	Request  string         `json:"request,omitempty"` // the client's id of a running request

@@ -13,8 +13,10 @@ func (x *Index) Check() error {
 			return fmt.Errorf("node %x filed under %x", n.Key[:4], k[:4])
 		case n.usable && n.P0 > 0 && n.Parent == nil:
 			return fmt.Errorf("[%d, %d) is usable without a parent", n.P0, n.P1)
-		case !n.usable && n.P0 == 0:
+		case !n.usable && n.P0 == 0 && !n.Named:
 			return fmt.Errorf("[0, %d) is not usable", n.P1)
+		case n.Named && (n.usable || n.Parent != nil || slices.Contains(x.after[n.After], n)):
+			return fmt.Errorf("[%d, %d) is named, and found by its tokens", n.P0, n.P1)
 		case !n.usable && x.parentFor(n) != nil:
 			return fmt.Errorf("[%d, %d) waits although a parent is there", n.P0, n.P1)
 		}

@@ -39,6 +39,7 @@ type Node struct {
 	Tokens    []format.Token // at [P0, P1); read-only
 	Before    format.Hash    // format.PrefixHash of [0, P0)
 	After     format.Hash    // format.PrefixHash of [0, P1)
+	Named     bool           // it is found by its Key alone: no Lookup meets it, and no part continues it
 
 	// Fields of the index.
 
@@ -56,7 +57,8 @@ type Node struct {
 	Owner      any  // the cache's record of the part
 }
 
-// Usable reports whether the part can be restored: all parts before it are cached too.
+// Usable reports whether the part can be restored: all parts before it are cached too. A named part is not: it has no
+// cells.
 func (n *Node) Usable() bool { return n.usable }
 
 // state is a rolling hash: the hash of the whole blocks, and the tokens after them.
@@ -123,6 +125,9 @@ func (x *Index) Add(n *Node) {
 		panic(fmt.Sprintf("index: part [%d, %d) with %d tokens", n.P0, n.P1, len(n.Tokens)))
 	}
 	x.nodes[n.Key] = n
+	if n.Named {
+		return
+	}
 	x.after[n.After] = append(x.after[n.After], n)
 	if n.P0 > 0 {
 		x.before[n.Before] = append(x.before[n.Before], n)
@@ -175,6 +180,9 @@ func (x *Index) Remove(n *Node) {
 		panic("index: part removed that is not in it")
 	}
 	delete(x.nodes, n.Key)
+	if n.Named {
+		return
+	}
 	drop(x.after, n.After, n)
 	if n.P0 > 0 {
 		drop(x.before, n.Before, n)

@@ -1,4 +1,4 @@
-package textcut
+package cuts
 
 import (
 	"math/rand/v2"
@@ -82,16 +82,6 @@ func TestCutsRandom(t *testing.T) {
 		got := pieces(t, testCuts(), b.String(), r.IntN(2) == 0)
 		if strings.Join(got, "") != b.String() {
 			t.Fatalf("seed %d: the pieces are not the text", seed)
-		}
-	}
-}
-
-// A vocabulary with tokens that span words is not cut between words.
-func TestCrosses(t *testing.T) {
-	for piece, want := range map[string]bool{"": false, " the": false, "the ": true, "of the": true, "a\n": true,
-		"\n\na": false, ". ": false, ".\n": false} {
-		if Crosses([]byte(piece)) != want {
-			t.Errorf("%q: %v", piece, !want)
 		}
 	}
 }

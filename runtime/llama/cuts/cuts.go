@@ -1,5 +1,11 @@
-// Package textcut finds where a text may be cut before llama.cpp tokenizes it.
-//
+// Package cuts knows where a text may be cut before it is tokenized, so that the tokens stay the same.
+package cuts
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
 // Two things keep llama.cpp from tokenizing any text in one piece.
 //
 // Most BPE vocabularies split a text into words by std::regex, which recurses once per character of a match, 360 bytes
@@ -13,13 +19,6 @@
 // Where a vocabulary allows it (Cuts.Words), texts are cut into pieces of some hundred bytes: they need no deep stack,
 // which makes tokenizing them twice as fast, and the same beginning always has the same pieces, which the daemon
 // remembers.
-package textcut
-
-import (
-	"strings"
-	"unicode/utf8"
-)
-
 const (
 	Shallow     = 512       // bytes of text that fit every thread's stack
 	DeepStack   = 256 << 20 // bytes
@@ -47,7 +46,7 @@ type marker struct {
 	cut  bool // nothing before it belongs to it
 }
 
-// Add adds a marker; cut: nothing before it belongs to it.
+// Add adds a marker, a text that is one token. cut: nothing before it belongs to it.
 func (c *Cuts) Add(text string, cut bool) {
 	if text != "" {
 		c.markers[text[0]] = append(c.markers[text[0]], marker{text, cut})
