@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"net"
 
-	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/frames"
 	"github.com/uma-serve/uma-serve/ipc/wire/split"
 )
 

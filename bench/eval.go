@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/uma-serve/uma-serve/client"
+	"github.com/uma-serve/uma-serve/internal/wireclient"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/models/heldout"
 )
@@ -81,7 +81,7 @@ func RunEval(ctx context.Context, cfg EvalConfig) (*EvalReport, error) {
 	if len(cfg.Problems) == 0 {
 		return nil, errors.New("there are no problems to ask")
 	}
-	c, err := client.Dial(ctx, cfg.Socket)
+	c, err := wireclient.Dial(ctx, cfg.Socket)
 	if err != nil {
 		return nil, err
 	}
@@ -157,30 +157,16 @@ func RunEval(ctx context.Context, cfg EvalConfig) (*EvalReport, error) {
 	return r, nil
 }
 
-func question(ctx context.Context, c *client.Client, cfg *EvalConfig, text string, seed uint64) (*wire.EOS, error) {
+func question(ctx context.Context, c *wireclient.Client, cfg *EvalConfig, text string, seed uint64) (*wire.EOS, error) {
 	req := wire.DefaultRequest()
 	req.Messages = []wire.Message{{Role: "user", Content: text}}
-	req.MaxTokens, req.Stream, req.Think, req.Format = cfg.MaxTokens, false, cfg.Think, cfg.Format
+	req.MaxTokens, req.Think, req.Format = cfg.MaxTokens, cfg.Think, cfg.Format
 	req.Sampling.Temperature = cfg.Temperature
 	req.Sampling.Seed, req.Sampling.SeedSet = seed, true
 	if cfg.Temperature > 0 { // the unmodified distribution
 		req.Sampling.TopK, req.Sampling.TopP, req.Sampling.MinP = 0, 1, 0
 	}
-	s, err := c.Stream(ctx, &req)
-	if err != nil {
-		return nil, err
-	}
-	for {
-		ev, err := s.Next()
-		if err != nil {
-			return nil, err
-		}
-		if ev.Kind == wire.EventEOS {
-			end := ev.EOS
-			end.Text, end.Think = slices.Clone(end.Text), slices.Clone(end.Think)
-			return &end, nil
-		}
-	}
+	return c.Chat(ctx, &req)
 }
 
 // score sums up the answers to problems, each asked repeat times.

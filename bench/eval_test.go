@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/client/clienttest"
+	"github.com/uma-serve/uma-serve/internal/wireclient/clienttest"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/models/heldout"
 )

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/internal/testutil/daemonproc"
+	"github.com/uma-serve/uma-serve/internal/wireclient"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -138,7 +138,7 @@ func (cfg *KVConfig) shareOnce(p *daemonproc.Proc, w writer, round int) (out sha
 func dropAll(socket string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	c, err := client.Dial(ctx, socket)
+	c, err := wireclient.Dial(ctx, socket)
 	if err != nil {
 		return err
 	}

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/bench/soak"
-	uma "github.com/uma-serve/uma-serve/client"
-	"github.com/uma-serve/uma-serve/client/frames"
+	uma "github.com/uma-serve/uma-serve/internal/wireclient"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/frames"
 )
 
 // event plays one event of the day.
@@ -37,7 +37,7 @@ func (r *soakRun) question(rng *rand.Rand, model string) *wire.Request {
 	q := wire.DefaultRequest()
 	q.Model, q.MaxTokens, q.Sampling.Temperature = model, 96, 0
 	q.Think.EarlyExit = wire.ExitOff
-	q.Messages = []wire.Message{uma.User(r.Questions[rng.IntN(min(len(r.Questions), 64))])}
+	q.Messages = []wire.Message{{Role: "user", Content: r.Questions[rng.IntN(min(len(r.Questions), 64))]}}
 	return &q
 }
 
@@ -175,13 +175,15 @@ func (r *soakRun) agent(rng *rand.Rand) error {
 			q.Messages = append(q.Messages, wire.Message{Role: "assistant", Content: text, ToolCalls: calls})
 			for i, call := range calls {
 				calls[i].ID = fmt.Sprint("call", i) // the server's differ each time
-				q.Messages = append(q.Messages, uma.ToolResult(calls[i], fmt.Sprint(len(call.Arguments)%7)))
+				q.Messages = append(q.Messages, wire.Message{Role: "tool", Name: call.Name, ToolCallID: calls[i].ID,
+					Content: fmt.Sprint(len(call.Arguments) % 7)})
 			}
 			q.ToolChoice = wire.ToolChoice{Mode: wire.ToolNone}
 			if text, _, err = r.ask(c, q, reading{}); err != nil {
 				return err
 			}
-			q.Messages = append(q.Messages, uma.Assistant(text), uma.User("Go on."))
+			q.Messages = append(q.Messages, wire.Message{Role: "assistant", Content: text},
+				wire.Message{Role: "user", Content: "Go on."})
 		}
 		return nil
 	})

@@ -5,6 +5,7 @@ import (
 	"net"
 	"testing"
 
+	"github.com/uma-serve/uma-serve/internal/wireclient"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -24,10 +25,8 @@ func recordedStream(tb testing.TB, n int) *Stream {
 	for range n {
 		data = wire.AppendToken(data, &wire.Token{ID: "r1", Text: []byte(" token"), TokenID: 1234, Phase: wire.Output})
 	}
-	c := newClient(recorded{r: bytes.NewReader(data)}, "")
-	r := wire.DefaultRequest()
-	r.Prompt = "x"
-	s, err := c.Stream(tb.Context(), &r)
+	c := &Client{wireclient.New(recorded{r: bytes.NewReader(data)}, "")}
+	s, err := c.Stream(tb.Context(), &Request{Prompt: "x"})
 	if err != nil {
 		tb.Fatal(err)
 	}

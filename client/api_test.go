@@ -3,21 +3,25 @@ package client_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"go/constant"
+	"go/types"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/tools/go/packages"
 
 	"github.com/uma-serve/uma-serve/client"
-	"github.com/uma-serve/uma-serve/client/clienttest"
+	"github.com/uma-serve/uma-serve/internal/wireclient/clienttest"
 	"github.com/uma-serve/uma-serve/ipc/wire"
-	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // TestForeignModuleBuilds compiles a program of another module against this one, without cgo. It names the types that
@@ -72,53 +76,127 @@ func TestForeignModuleBuilds(t *testing.T) {
 	}
 }
 
-// TestNoInternalTypes: no exported signature or field needs a type that a foreign module cannot name.
-func TestNoInternalTypes(t *testing.T) {
-	seen := map[reflect.Type]bool{}
-	var visit func(reflect.Type, string)
-	visit = func(ty reflect.Type, way string) {
+// exported returns the packages that match pattern, as other packages see them.
+func exported(t *testing.T, pattern string) []*packages.Package {
+	t.Helper()
+	list, err := packages.Load(&packages.Config{Env: append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS="),
+		Mode: packages.NeedName | packages.NeedTypes | packages.NeedImports | packages.NeedDeps}, pattern)
+	if err != nil || len(list) == 0 || packages.PrintErrors(list) > 0 {
+		t.Fatalf("%s: %v, %v", pattern, list, err)
+	}
+	return list
+}
+
+// foreign returns the types of this module outside client that the exported identifiers of p mention.
+func foreign(p *types.Package) (found []string) {
+	const module = "github.com/uma-serve/uma-serve/"
+	seen := map[types.Type]bool{}
+	var visit func(types.Type, string)
+	ours := func(o *types.TypeName, way string) bool {
+		if o.Pkg() == nil || !strings.HasPrefix(o.Pkg().Path(), module) {
+			return false
+		}
+		if path := o.Pkg().Path(); path != p.Path() && !strings.HasPrefix(path+"/", module+"client/") {
+			found = append(found, fmt.Sprintf("%s is %s.%s", way, path, o.Name()))
+			return false
+		}
+		return true
+	}
+	visit = func(ty types.Type, way string) {
 		if seen[ty] {
 			return
 		}
 		seen[ty] = true
-		if strings.Contains(ty.PkgPath()+"/", "uma-serve/internal/") {
-			t.Errorf("%s: %s is internal", way, ty)
-		}
-		for i := range ty.NumMethod() {
-			visit(ty.Method(i).Type, way+"."+ty.Method(i).Name)
-		}
-		switch ty.Kind() {
-		case reflect.Func:
-			for i := range ty.NumIn() {
-				visit(ty.In(i), way)
+		switch ty := ty.(type) {
+		case *types.Alias:
+			ours(ty.Obj(), way)
+			visit(types.Unalias(ty), way)
+		case *types.Named:
+			for a := range ty.TypeArgs().Types() {
+				visit(a, way)
 			}
-			for i := range ty.NumOut() {
-				visit(ty.Out(i), way)
+			if !ours(ty.Obj(), way) {
+				return
 			}
-		case reflect.Struct:
-			for i := range ty.NumField() {
-				if f := ty.Field(i); f.IsExported() {
-					visit(f.Type, way+"."+f.Name)
+			for m := range ty.Methods() {
+				if m.Exported() {
+					visit(m.Type(), way+"."+m.Name())
 				}
 			}
-		case reflect.Map:
+			visit(ty.Underlying(), way)
+		case *types.Struct:
+			for f := range ty.Fields() {
+				if f.Exported() || f.Embedded() {
+					visit(f.Type(), way+"."+f.Name())
+				}
+			}
+		case *types.Interface:
+			for m := range ty.Methods() {
+				visit(m.Type(), way+"."+m.Name())
+			}
+		case *types.Signature:
+			visit(ty.Params(), way)
+			visit(ty.Results(), way)
+		case *types.Tuple:
+			for v := range ty.Variables() {
+				visit(v.Type(), way)
+			}
+		case *types.Map:
 			visit(ty.Key(), way)
 			visit(ty.Elem(), way)
-		case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Chan:
+		case interface{ Elem() types.Type }:
 			visit(ty.Elem(), way)
-			if ty.Kind() == reflect.Pointer {
-				seen[ty.Elem()] = true
-			}
 		}
 	}
-	for _, v := range []any{client.Dial, client.HTTP, client.Prometheus, client.NewRequest, client.User,
-		&client.ServerError{},
-		client.Report{}, client.Question{}, &client.Client{}, &client.Stream{}, client.Answer{}} {
-		visit(reflect.TypeOf(v), reflect.TypeOf(v).String())
+	for _, name := range p.Scope().Names() {
+		if o := p.Scope().Lookup(name); o.Exported() {
+			visit(o.Type(), name)
+		}
 	}
-	if !seen[reflect.TypeFor[reports.InfoModel]()] || !seen[reflect.TypeFor[reports.KVEntry]()] {
-		t.Error("the walk misses the types of info and kv")
+	return found
+}
+
+// TestOwnTypes: the public packages mention no type of another package of this module, so that those can change.
+func TestOwnTypes(t *testing.T) {
+	for _, p := range exported(t, "./...") {
+		for _, wrong := range foreign(p.Types) {
+			t.Errorf("%s: %s", p.PkgPath, wrong)
+		}
 	}
+	found := strings.Join(foreign(exported(t, "../internal/wireclient")[0].Types), "\n")
+	for _, want := range []string{"Client.Stream is ", "ServerError.Code is ", "Embeddings.Usage is ",
+		"Stream.Next is "} {
+		if !strings.Contains(found, want) {
+			t.Errorf("the walk misses that %sa type of another package; it finds:\n%s", want, found)
+		}
+	}
+}
+
+// TestWords: the constants have the words of the protocol, all of them.
+func TestWords(t *testing.T) {
+	scope := exported(t, ".")[0].Types.Scope()
+	words := map[string][]string{}
+	for _, name := range scope.Names() {
+		if c, ok := scope.Lookup(name).(*types.Const); ok && c.Val().Kind() == constant.String {
+			of := types.TypeString(c.Type(), func(*types.Package) string { return "" })
+			words[of] = append(words[of], constant.StringVal(c.Val()))
+		}
+	}
+	same := func(what string, want []string) {
+		if got := slices.Sorted(slices.Values(words[what])); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
+			t.Errorf("%s: %q, the protocol has %q", what, got, want)
+		}
+	}
+	var codes, reasons []string
+	for _, c := range wire.Codes {
+		codes = append(codes, string(c))
+	}
+	for _, r := range wire.Reasons {
+		reasons = append(reasons, string(r))
+	}
+	same("Code", codes)
+	same("Reason", reasons)
+	same("Phase", []string{string(wire.Thinking), string(wire.Output), string(wire.InPrompt)})
 }
 
 func TestChat(t *testing.T) {
@@ -127,7 +205,7 @@ func TestChat(t *testing.T) {
 			t.Errorf("stream %v, progress %v", r.Stream, r.Progress)
 		}
 		if r.Prompt == "no" {
-			c.Error(wire.Error{ID: r.ID, Code: wire.QueueLimit, Message: "full"})
+			c.Error(wire.Error{ID: r.ID, Code: wire.QueueLimit, Message: "full", RetryAfter: time.Second, Predicted: 7})
 			return
 		}
 		c.EOS(wire.EOS{ID: r.ID, Reason: wire.Length, Text: []byte("yes"), Think: []byte("hm"), Metadata: r.Metadata,
@@ -135,18 +213,15 @@ func TestChat(t *testing.T) {
 	}}).Start(t)
 	c := dial(t, s)
 	r := client.NewRequest()
-	r.Prompt, r.Stream, r.Progress, r.Metadata = "x", true, true, []byte(`{"a":1}`)
+	r.Prompt, r.Metadata = "x", []byte(`{"a": 1}`)
 	a, err := c.Chat(t.Context(), r)
-	if err != nil || a.Text != "yes" || a.Thinking != "hm" || a.End.Reason != wire.Length ||
+	if err != nil || a.Text != "yes" || a.Thinking != "hm" || a.End.Reason != client.Length ||
 		a.End.Usage.CompletionTokens != 3 || string(a.End.Metadata) != `{"a":1}` {
 		t.Errorf("%+v, %v", a, err)
 	}
-	if !r.Stream || !r.Progress {
-		t.Error("Chat changed its request")
-	}
 	r.Prompt = "no"
 	if refused, ok := errors.AsType[*client.ServerError](second(c.Chat(t.Context(), r))); !ok ||
-		refused.Code != wire.QueueLimit {
+		refused.Code != client.QueueLimit || refused.RetryAfter != time.Second || refused.Message != "full" {
 		t.Errorf("%v", refused)
 	}
 }
@@ -211,40 +286,9 @@ func TestTokens(t *testing.T) {
 		t.Errorf("whole: %q, %v, %+v", text.String(), err, whole.End())
 	}
 	failed, err := read("fail", -1)
-	if refused, ok := errors.AsType[*client.ServerError](err); !ok || refused.Code != wire.RuntimeDecode ||
+	if refused, ok := errors.AsType[*client.ServerError](err); !ok || refused.Code != client.RuntimeDecode ||
 		failed.End() != nil {
 		t.Errorf("fail: %v", err)
-	}
-}
-
-// TestCloseEndsOneStream: Close drops the rest of one stream while another one is read.
-func TestCloseEndsOneStream(t *testing.T) {
-	closed := make(chan struct{})
-	s := (&clienttest.Server{Answer: func(c *clienttest.Conn, r *clienttest.Request) {
-		if r.Prompt == "closed" {
-			<-r.Cancelled
-			for range 100 {
-				c.Token(r.ID, "late", wire.Output)
-			}
-			c.EOS(wire.EOS{ID: r.ID, Reason: wire.Cancelled, Streamed: true})
-			close(closed)
-			return
-		}
-		<-closed
-		c.Token(r.ID, "fine", wire.Output)
-		c.EOS(wire.EOS{ID: r.ID, Reason: wire.Stop, Streamed: true})
-	}}).Start(t)
-	c := dial(t, s)
-	first, err1 := c.Stream(t.Context(), prompt("closed"))
-	second, err2 := c.Stream(t.Context(), prompt("open"))
-	if err1 != nil || err2 != nil {
-		t.Fatal(err1, err2)
-	}
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if text, eos, err := collect(second); text != "fine" || eos.Reason != wire.Stop || err != nil {
-		t.Errorf("%q, %+v, %v", text, eos, err)
 	}
 }
 
@@ -312,12 +356,9 @@ func TestModels(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if m, err := c.Models(t.Context()); err != nil || len(m) != 1 || m[0].ID != "tiny" || m[0].Meta.Context != 4096 {
-		t.Errorf("%+v, %v", m, err)
-	}
-	answer = "[]"
-	if _, err := c.Models(t.Context()); err == nil || !strings.Contains(err.Error(), "unreadable answer") {
-		t.Errorf("%v", err)
+	var list struct{ Data []struct{ ID string } }
+	if m, err := c.Models(t.Context()); err != nil || m.Decode(&list) != nil || list.Data[0].ID != "tiny" {
+		t.Errorf("%s, %v", m, err)
 	}
 	status = http.StatusServiceUnavailable
 	if _, err := c.Models(t.Context()); err == nil || !strings.Contains(err.Error(), "503") {
@@ -330,19 +371,29 @@ func TestModels(t *testing.T) {
 	}
 }
 
-// TestAskRefusesWhatIsNoQuestion: no frame is sent for it.
-func TestAskRefusesWhatIsNoQuestion(t *testing.T) {
-	c := dial(t, (&clienttest.Server{}).Start(t))
-	for _, q := range []client.Question{
-		{}, {Kind: wire.KindRequest}, {Kind: wire.KindCancel}, {Kind: 200},
-		{Kind: wire.KindKV, KV: wire.KVQuestion{Op: 99}},
-	} {
-		if _, err := c.Ask(t.Context(), q); err == nil {
-			t.Errorf("%+v is sent", q)
-		}
+func TestPrometheus(t *testing.T) {
+	dir, err := os.MkdirTemp("", "uma")
+	if err != nil {
+		t.Fatal(err)
 	}
-	if err := (client.Report(`{"status":1}`)).Decode(&reports.Health{}); err == nil ||
-		!strings.Contains(err.Error(), "another version") {
+	defer os.RemoveAll(dir)
+	sock := filepath.Join(dir, "s")
+	l, err := net.Listen("unix", sock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	status := http.StatusOK
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(status)
+		io.WriteString(w, r.Method+" "+r.URL.Path)
+	})}
+	go srv.Serve(l)
+	defer srv.Close()
+	if body, err := client.Prometheus(t.Context(), sock); string(body) != "GET /metrics" || err != nil {
+		t.Errorf("%q, %v", body, err)
+	}
+	status = http.StatusTeapot
+	if _, err := client.Prometheus(t.Context(), sock); err == nil || !strings.Contains(err.Error(), "418") {
 		t.Errorf("%v", err)
 	}
 }

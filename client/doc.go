@@ -18,9 +18,8 @@
 //	}
 //	fmt.Println(s.End().Usage.CompletionTokens, "tokens")
 //
-// [NewRequest] fills in the daemon's defaults; the caller changes the fields of the [Request], for example
-// r.Sampling.Temperature or r.Think. [Stream.Next] returns every event, progress reports included. The types of package
-// ipc/wire are the messages themselves, and docs/protocol.md describes each field.
+// A [Request] has the daemon's defaults but for the fields that the caller sets: r.MaxTokens = 100, r.Temperature =
+// new(0.2). docs/protocol.md describes each field. [Stream.Next] returns every event, progress reports included.
 //
 // # Tools
 //
@@ -36,8 +35,8 @@
 //	}
 //	answer, err = c.Chat(ctx, r)
 //
-// In a stream, [Stream.Next] returns the parts of a call as events of the kind wire.EventToolCall. Request.Format asks
-// for an answer that is JSON, fits a schema, or matches a regular expression or a grammar.
+// In a stream, [Stream.Next] returns the parts of a call as [Event.ToolCall]. [Request.Format] asks for an answer that
+// is JSON, fits a schema, or matches a regular expression or a grammar.
 //
 // # Embeddings
 //
@@ -52,10 +51,19 @@
 // A request that the daemon refuses or fails returns a [*ServerError]. Its Code says what the client can do about it:
 //
 //	refused, ok := errors.AsType[*client.ServerError](err)
-//	if ok && refused.Code == wire.QueueLimit { wait refused.RetryAfter, then send the request again }
+//	if ok && refused.Code == client.QueueLimit { wait refused.RetryAfter, then send the request again }
 //
 // [ErrNoDaemon] means that no daemon listens on the socket, [ErrClosed] that the connection ended early. A context that
 // ends returns its cause.
+//
+// # The daemon
+//
+// [Client.Info], [Client.Why] and the like return JSON. A program decodes the members that it needs:
+//
+//	var info struct{ Model struct{ Name string } }
+//	report, err := c.Info(ctx)
+//	if err != nil { … }
+//	err = report.Decode(&info)
 //
 // # Cancelling
 //

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/uma-serve/uma-serve/client"
-	"github.com/uma-serve/uma-serve/client/clienttest"
+	"github.com/uma-serve/uma-serve/internal/wireclient/clienttest"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -54,6 +54,9 @@ func TestEmbed(t *testing.T) {
 		!slices.Equal(got.Truncated, []bool{false, false, true}) {
 		t.Errorf("%+v", got)
 	}
+	if got, err = c.Embed(t.Context(), client.RankTexts("asked", "a", "bc")); err != nil || got.Rows[1][0][0] != 2 {
+		t.Errorf("%+v %v", got, err)
+	}
 	if got, err = c.Embed(t.Context(), client.EmbedTexts("rows")); err != nil || len(got.Rows[0]) != 2 {
 		t.Errorf("%+v %v", got, err)
 	}
@@ -73,7 +76,7 @@ func TestEmbed(t *testing.T) {
 	}
 	var refused *client.ServerError
 	if _, err := dial(t, (&clienttest.Server{}).Start(t)).Embed(t.Context(), client.EmbedTexts("a")); !errors.As(err,
-		&refused) || refused.Code != wire.NotSupported {
+		&refused) || refused.Code != client.NotSupported {
 		t.Errorf("%v", err)
 	}
 }

@@ -2,14 +2,13 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 
-	"github.com/uma-serve/uma-serve/ipc/wire/reports"
+	"github.com/uma-serve/uma-serve/internal/wireclient"
 )
 
 // HTTP returns an HTTP client that connects to socket, or to DefaultSocket if socket is "", whatever the host of the
@@ -22,9 +21,9 @@ func HTTP(socket string) *http.Client {
 				if err != nil {
 					return nil, err
 				}
-				return dial(ctx, path)
+				return wireclient.Connect(ctx, path)
 			}
-			return dial(ctx, socket)
+			return wireclient.Connect(ctx, socket)
 		},
 	}}
 }
@@ -59,24 +58,4 @@ func get(ctx context.Context, socket, path string) ([]byte, error) {
 		return nil, fmt.Errorf("GET %s: the daemon answered %s: %.200s", path, resp.Status, body)
 	}
 	return body, nil
-}
-
-// Models returns the models that the daemon serves: one, or none while it loads. It uses an HTTP connection to the same
-// socket.
-func (c *Client) Models(ctx context.Context) ([]reports.ServedModel, error) {
-	body, err := get(ctx, c.socket, "/v1/models")
-	if err != nil {
-		return nil, err
-	}
-	var list reports.ServedModels
-	if err := json.Unmarshal(body, &list); err != nil {
-		return nil, fmt.Errorf("GET /v1/models: unreadable answer: %w", err)
-	}
-	return list.Data, nil
-}
-
-// Prometheus returns every metric in Prometheus's text format, from GET /metrics on the socket, or on DefaultSocket if
-// socket is "". It needs no Client.
-func Prometheus(ctx context.Context, socket string) ([]byte, error) {
-	return get(ctx, socket, "/metrics")
 }

@@ -5,13 +5,13 @@ import (
 	"testing"
 
 	"github.com/uma-serve/uma-serve/client"
-	"github.com/uma-serve/uma-serve/client/clienttest"
+	"github.com/uma-serve/uma-serve/internal/wireclient/clienttest"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
 // TestTools: a tool goes out, its call comes back, whole and in parts, and so does its result.
 func TestTools(t *testing.T) {
-	calls := []client.ToolCall{{ID: "call_1", Name: "get_weather", Arguments: `{"city":"Bern"}`}}
+	calls := []wire.ToolCall{{ID: "call_1", Name: "get_weather", Arguments: `{"city":"Bern"}`}}
 	s := (&clienttest.Server{Answer: func(c *clienttest.Conn, r *clienttest.Request) {
 		last := r.Messages[len(r.Messages)-1]
 		switch {
@@ -38,10 +38,10 @@ func TestTools(t *testing.T) {
 	c := dial(t, s)
 	r := client.NewRequest(client.User("Weather in Bern?"))
 	r.Tools = []client.Tool{{Name: "get_weather", Parameters: []byte(`{"type":"object"}`)}}
-	r.ToolChoice.Mode = wire.ToolRequired
+	r.ToolChoice = "required"
 
 	a, err := c.Chat(t.Context(), r)
-	if err != nil || !reflect.DeepEqual(a.Calls, calls) || a.End.Reason != wire.Calls || a.End.ToolCalls != nil {
+	if err != nil || len(a.Calls) != 1 || a.Calls[0] != client.ToolCall(calls[0]) || a.End.Reason != client.Calls {
 		t.Fatalf("%+v, %v", a, err)
 	}
 	r.Messages = append(r.Messages, a.Message(), client.ToolResult(a.Calls[0], "12 degrees"))
@@ -60,11 +60,11 @@ func TestTools(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if ev.Kind == wire.EventToolCall {
+		if ev.ToolCall != nil {
 			name, arguments = name+ev.ToolCall.Name, arguments+string(ev.ToolCall.Arguments)
 		}
 	}
-	if name != "get_weather" || arguments != `{"city":"Bern"}` || stream.End().Reason != wire.Calls {
+	if name != "get_weather" || arguments != `{"city":"Bern"}` || stream.End().Reason != client.Calls {
 		t.Errorf("%s(%s), %+v", name, arguments, stream.End())
 	}
 }

@@ -17,9 +17,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
+	"github.com/uma-serve/uma-serve/internal/wireclient"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
@@ -377,7 +377,7 @@ func TestFailedLoadEndsWaitingRequests(t *testing.T) {
 	eventually(t, "all wait", func() bool { return r.room.Count() == 3 })
 	r.load(errors.New("tensor 7 is damaged"))
 	a := <-framed
-	var e *client.ServerError
+	var e *wireclient.ServerError
 	if !errors.As(a.err, &e) || e.Code != wire.InternalFailure || !strings.Contains(e.Message, "tensor 7 is damaged") {
 		t.Errorf("framed: %+v", a)
 	}

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/internal/wireclient"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -137,7 +137,7 @@ func TestDraftModelKeepsTheDistribution(t *testing.T) {
 	}
 	const answers, most, tokens = 1200, 12_000, 4
 	config := fake.Config{Seed: 3}
-	draw := func(r *running, c *client.Client, seed uint64, counts map[string]int) {
+	draw := func(r *running, c *wireclient.Client, seed uint64, counts map[string]int) {
 		a := r.ask(c, func(q *wire.Request) {
 			q.Messages, q.Prompt, q.MaxTokens, q.Sampling.IgnoreEOS = nil, "abab", tokens, true
 			q.Sampling.Temperature, q.Sampling.TopK = 1, 2

@@ -9,14 +9,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
+	"github.com/uma-serve/uma-serve/internal/wireclient"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
 
-func (r *running) embed(e *client.EmbedRequest) *client.Embeddings {
+func (r *running) embed(e *wire.Embed) *wireclient.Embeddings {
 	r.t.Helper()
 	got, err := r.dial().Embed(context.Background(), e)
 	if err != nil {
@@ -116,11 +116,11 @@ func TestEmbeddings(t *testing.T) {
 			for i := range 3 {
 				alone = append(alone, r.ask(r.dial(), ask(i)).text)
 			}
-			var streams []*client.Stream
+			var streams []*wireclient.Stream
 			for i := range 3 {
 				streams = append(streams, r.begin(r.dial(), ask(i)))
 			}
-			e := client.EmbedTexts(texts(30)...)
+			e := wireclient.EmbedTexts(texts(30)...)
 			got := r.embed(e)
 			for i, st := range streams {
 				if a := collect(st); a.err != nil || a.text != alone[i] {
@@ -145,7 +145,7 @@ func TestEmbeddings(t *testing.T) {
 			}
 			// Alone and one at a time, in another order: the same bits.
 			for _, i := range []int{29, 3, 17} {
-				again, err := r.embed(client.EmbedTexts(e.Inputs[i].Text)).Vectors()
+				again, err := r.embed(wireclient.EmbedTexts(e.Inputs[i].Text)).Vectors()
 				if err != nil || !slices.Equal(again[0], vectors[i]) {
 					t.Errorf("text %d again: %v, %v", i, again, err)
 				}
@@ -159,7 +159,7 @@ func TestEmbeddings(t *testing.T) {
 func TestEmbeddingsOfEachToken(t *testing.T) {
 	cfg := fake.Config{Pooling: runtime.PoolMean}
 	r := serve(t, cfg, "-c", "4096", "-b", "64", "--pooling", "none")
-	e := client.EmbedTexts(text(1, 200), text(2, 3))
+	e := wireclient.EmbedTexts(text(1, 200), text(2, 3))
 	got := r.embed(e)
 	for i := range e.Inputs {
 		rows := hidden(t, cfg, e.Inputs[i].Text)
@@ -184,7 +184,7 @@ func TestEmbedForms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := client.EmbedTexts("some text")
+	e := wireclient.EmbedTexts("some text")
 	e.Inputs = append(e.Inputs, wire.EmbedInput{Tokens: tokens})
 	got := r.embed(e)
 	if !slices.Equal(got.Rows[0][0], got.Rows[1][0]) {
@@ -215,9 +215,9 @@ func TestEmbedForms(t *testing.T) {
 }
 
 func TestEmbedRefusals(t *testing.T) {
-	code := func(r *running, e *client.EmbedRequest) (wire.Code, string) {
+	code := func(r *running, e *wire.Embed) (wire.Code, string) {
 		_, err := r.dial().Embed(context.Background(), e)
-		var s *client.ServerError
+		var s *wireclient.ServerError
 		if errors.As(err, &s) {
 			return s.Code, s.Message
 		}
@@ -225,28 +225,30 @@ func TestEmbedRefusals(t *testing.T) {
 	}
 	r := serve(t, fake.Config{Pooling: runtime.PoolLast}, "-c", "100", "--embedding-sizes", "4")
 	for _, c := range []struct {
-		edit func(e *client.EmbedRequest)
+		edit func(e *wire.Embed)
 		code wire.Code
 		says string
 	}{
-		{func(e *client.EmbedRequest) { e.Inputs[0].Text = text(1, 100) }, wire.ContextLength,
+		{func(e *wire.Embed) { e.Inputs[0].Text = text(1, 100) }, wire.ContextLength,
 			"input[0] is too large: it has 100 tokens (n_prompt), and this model embeds at most 99 (n_ctx)"},
-		{func(e *client.EmbedRequest) { e.Inputs = append(e.Inputs, wire.EmbedInput{Tokens: []int32{1 << 20}}) },
+		{func(e *wire.Embed) {
+			e.Inputs = append(e.Inputs, wire.EmbedInput{Tokens: []int32{1 << 20}})
+		},
 			wire.BadRequest, "input[1]: "},
-		{func(e *client.EmbedRequest) { e.Inputs = append(e.Inputs, wire.EmbedInput{}) }, wire.BadRequest,
+		{func(e *wire.Embed) { e.Inputs = append(e.Inputs, wire.EmbedInput{}) }, wire.BadRequest,
 			"input[1] is empty"},
-		{func(e *client.EmbedRequest) { e.Dimensions = 5 }, wire.BadRequest, `field "dimensions" is 5; this model's ` +
+		{func(e *wire.Embed) { e.Dimensions = 5 }, wire.BadRequest, `field "dimensions" is 5; this model's ` +
 			`embeddings have 16 values, or one of [4]`},
-		{func(e *client.EmbedRequest) { e.Dimensions = 17 }, wire.BadRequest,
+		{func(e *wire.Embed) { e.Dimensions = 17 }, wire.BadRequest,
 			`field "dimensions" is 17; this model's embeddings have 16 values`},
 	} {
-		e := client.EmbedTexts("a")
+		e := wireclient.EmbedTexts("a")
 		c.edit(e)
 		if got, says := code(r, e); got != c.code || !strings.Contains(says, c.says) {
 			t.Errorf("%s %s, want %s with %q", got, says, c.code, c.says)
 		}
 	}
-	e := client.EmbedTexts(text(1, 200))
+	e := wireclient.EmbedTexts(text(1, 200))
 	e.Truncate = true
 	if got := r.embed(e); got.Tokens[0] != 99 || !got.Truncated[0] {
 		t.Errorf("cut: %+v", got)
@@ -261,7 +263,8 @@ func TestEmbedRefusals(t *testing.T) {
 		{fake.Config{Pooling: runtime.PoolRank}, nil, "ranks pairs of texts"},
 	} {
 		r := serve(t, c.cfg, c.args...)
-		if got, says := code(r, client.EmbedTexts("a")); got != wire.NotSupported || !strings.Contains(says, c.says) {
+		got, says := code(r, wireclient.EmbedTexts("a"))
+		if got != wire.NotSupported || !strings.Contains(says, c.says) {
 			t.Errorf("%s %s, want %q", got, says, c.says)
 		}
 		info := r.info().Model
@@ -271,7 +274,7 @@ func TestEmbedRefusals(t *testing.T) {
 	}
 
 	none := serve(t, fake.Config{Embedding: 8192}, "--pooling", "none", "-c", "4096")
-	if got, says := code(none, client.EmbedTexts(text(1, 2049))); got != wire.BadRequest ||
+	if got, says := code(none, wireclient.EmbedTexts(text(1, 2049))); got != wire.BadRequest ||
 		!strings.Contains(says, "2049 embeddings of 8192 values") {
 		t.Errorf("%s %s", got, says)
 	}
@@ -282,7 +285,7 @@ func TestEmbedByMean(t *testing.T) {
 	cfg := fake.Config{}
 	r := serve(t, cfg, "-c", "4096")
 	s := text(1, 50)
-	closeTo(t, "assumed", r.embed(client.EmbedTexts(s)).Rows[0][0], pooled(hidden(t, cfg, s), runtime.PoolMean))
+	closeTo(t, "assumed", r.embed(wireclient.EmbedTexts(s)).Rows[0][0], pooled(hidden(t, cfg, s), runtime.PoolMean))
 	if m := r.info().Model.Embeddings; m == nil || m.Pooling != runtime.PoolMean || !m.Assumed {
 		t.Errorf("info: %+v", m)
 	}
@@ -299,7 +302,7 @@ func TestEmbedEncoder(t *testing.T) {
 	for i := range 40 {
 		all = append(all, text(i, 1+i*53%127))
 	}
-	got := r.embed(client.EmbedTexts(all...))
+	got := r.embed(wireclient.EmbedTexts(all...))
 	for i, s := range all {
 		closeTo(t, fmt.Sprint("text ", i), got.Rows[i][0], pooled(hidden(t, cfg, s), runtime.PoolCLS))
 	}
@@ -313,7 +316,7 @@ func TestEmbedEncoder(t *testing.T) {
 	if a := r.ask(r.dial(), func(q *wire.Request) { q.Messages, q.Prompt = nil, "x" }); a.code() != wire.NotSupported {
 		t.Errorf("a completion: %+v", a)
 	}
-	if _, err := r.dial().Embed(context.Background(), client.EmbedTexts(text(1, 129))); err == nil ||
+	if _, err := r.dial().Embed(context.Background(), wireclient.EmbedTexts(text(1, 129))); err == nil ||
 		!strings.Contains(err.Error(), "embeds at most 128") {
 		t.Errorf("a long text: %v", err)
 	}
@@ -330,7 +333,7 @@ func TestEmbedCancel(t *testing.T) {
 	for _, after := range []int{1, 2, 6} { // texts that have begun
 		h := r.hold()
 		c := r.dial()
-		st, err := c.StreamEmbeddings(context.Background(), client.EmbedTexts(texts(200)...))
+		st, err := c.StreamEmbeddings(context.Background(), wireclient.EmbedTexts(texts(200)...))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -348,7 +351,7 @@ func TestEmbedCancel(t *testing.T) {
 		r.settled()
 	}
 	c := r.dial()
-	if _, err := c.StreamEmbeddings(context.Background(), client.EmbedTexts(texts(200)...)); err != nil {
+	if _, err := c.StreamEmbeddings(context.Background(), wireclient.EmbedTexts(texts(200)...)); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "it runs", func() bool { return r.info().Live.Requests > 0 })
@@ -360,7 +363,7 @@ func TestEmbedCancel(t *testing.T) {
 func TestEmbedStalledClient(t *testing.T) {
 	r := serve(t, fake.Config{Pooling: runtime.PoolLast, Embedding: 4096}, "-c", "8192")
 	c := r.as(7)
-	e := client.EmbedTexts(texts(1000)...)
+	e := wireclient.EmbedTexts(texts(1000)...)
 	e.ID = "stalled"
 	for i := range e.Inputs {
 		e.Inputs[i].Text = text(i, 3)
@@ -384,7 +387,7 @@ func TestEmbedStalledClient(t *testing.T) {
 func TestEmbedShare(t *testing.T) {
 	r := serve(t, fake.Config{Pooling: runtime.PoolMean}, "-c", "16384", "--parallel", "8")
 	flood := r.as(7)
-	e := client.EmbedTexts(texts(1500)...)
+	e := wireclient.EmbedTexts(texts(1500)...)
 	for i := range e.Inputs {
 		e.Inputs[i].Text = text(i, 1+i%300)
 	}
@@ -431,7 +434,7 @@ func TestEmbedShare(t *testing.T) {
 // again, and the embeddings are the same.
 func TestEmbedTroubles(t *testing.T) {
 	r := serve(t, fake.Config{Pooling: runtime.PoolMean}, "-c", "2048", "-b", "64")
-	e := client.EmbedTexts(texts(12)...)
+	e := wireclient.EmbedTexts(texts(12)...)
 	want := r.embed(e)
 	for n := 1; n < 20; n += 3 {
 		for _, err := range []error{runtime.ErrAborted, runtime.ErrKVFull} {
@@ -448,7 +451,7 @@ func TestEmbedTroubles(t *testing.T) {
 	r.nothingLeft()
 	r.engine.failStep(3, runtime.ErrDecode)
 	_, err := r.dial().Embed(context.Background(), e)
-	var s *client.ServerError
+	var s *wireclient.ServerError
 	if !errors.As(err, &s) || s.Code != wire.RuntimeDecode || !strings.Contains(s.Message, "input[") {
 		t.Errorf("%v", err)
 	}
@@ -459,7 +462,7 @@ func TestEmbedTroubles(t *testing.T) {
 func TestEmbedStop(t *testing.T) {
 	r := serve(t, fake.Config{Pooling: runtime.PoolMean}, "-c", "16384", "--shutdown-timeout", "1ms")
 	h := r.hold()
-	st, err := r.dial().StreamEmbeddings(context.Background(), client.EmbedTexts(texts(500)...))
+	st, err := r.dial().StreamEmbeddings(context.Background(), wireclient.EmbedTexts(texts(500)...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -484,7 +487,7 @@ func TestEmbedTold(t *testing.T) {
 		m.Longest != r.model.Load().Caps.ContextTokens-1 {
 		t.Errorf("info: %+v", m)
 	}
-	e := client.EmbedTexts("a", "bcd", "ef")
+	e := wireclient.EmbedTexts("a", "bcd", "ef")
 	e.ID = "mine"
 	got := r.embed(e)
 	for path, want := range map[string]int{"embedding_requests_total": 1, "embedding_inputs_total": 3,

@@ -19,8 +19,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
-	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/daemon/config"
+	"github.com/uma-serve/uma-serve/internal/wireclient"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -293,7 +293,7 @@ func TestRealRandomLife(t *testing.T) {
 	for i := range 4 {
 		wg.Go(func() {
 			for turn := range 5 {
-				c, err := client.Dial(context.Background(), r.cfg.Socket)
+				c, err := wireclient.Dial(context.Background(), r.cfg.Socket)
 				if err != nil {
 					t.Error(err)
 					return

@@ -277,11 +277,11 @@ func TestUnenforceableToolIsHeldAlone(t *testing.T) {
 			a, err := r.dial().Chat(t.Context(), &q)
 			if err != nil {
 				t.Errorf("%s, %s: %v", template, name, err)
-			} else if len(a.Calls) == 1 {
+			} else if len(a.ToolCalls) == 1 {
 				var arguments struct{ Location *string }
-				if err := json.Unmarshal([]byte(a.Calls[0].Arguments), &arguments); err != nil ||
+				if err := json.Unmarshal([]byte(a.ToolCalls[0].Arguments), &arguments); err != nil ||
 					name == "get_weather" && arguments.Location == nil {
-					t.Errorf("%s, %s: %s", template, name, a.Calls[0].Arguments)
+					t.Errorf("%s, %s: %s", template, name, a.ToolCalls[0].Arguments)
 				}
 			}
 		}

@@ -165,10 +165,10 @@ func TestHeadedThoughtsEnd(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(res.Thinking) > budget || len(res.Calls) != 1 && res.Text != `"wet"` && res.Text != `"dry"` ||
-				string(res.End.Thought.Ended) != c.end {
-				t.Errorf("budget %d: %q %q %v, ended %q", budget, res.Thinking, res.Text, res.Calls,
-					res.End.Thought.Ended)
+			text := string(res.Text)
+			if len(res.Think) > budget || len(res.ToolCalls) != 1 && text != `"wet"` && text != `"dry"` ||
+				res.Thought.Ended != c.end {
+				t.Errorf("budget %d: %q %q %v, ended %q", budget, res.Think, text, res.ToolCalls, res.Thought.Ended)
 			}
 		}
 	}
@@ -284,8 +284,8 @@ func TestHeadsInText(t *testing.T) {
 		q := question(0, true)
 		q.Format = wire.Format{Kind: wire.FormatSchema, Payload: `{"enum": ["wet", "dry"]}`}
 		q.MaxTokens = 300
-		if a, err := r.dial().Chat(t.Context(), q); err == nil && a.End.Reason == wire.Stop && a.Text != `"wet"` &&
-			a.Text != `"dry"` {
+		if a, err := r.dial().Chat(t.Context(), q); err == nil && a.Reason == wire.Stop && string(a.Text) != `"wet"` &&
+			string(a.Text) != `"dry"` {
 			t.Errorf("%q: %+v", emit, a)
 		}
 		r.nothingLeft()

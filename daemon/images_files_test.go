@@ -34,7 +34,12 @@ func TestImagesInFiles(t *testing.T) {
 		t.Helper()
 		q := client.NewRequest(client.UserWith("what?", client.Picture(image)))
 		q.MaxTokens = 2
-		s, err := r.dial().StreamFiles(context.Background(), q, files...)
+		c, err := client.Dial(context.Background(), r.cfg.Socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		s, err := c.StreamFiles(context.Background(), q, files...)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/internal/wireclient"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/runtime/fake"
@@ -179,7 +179,7 @@ func TestSharedPrefixIsComputedOnce(t *testing.T) {
 	const prefix, unique, n = 512, 32, 16
 	r := serve(t, fake.Config{}, "--parallel", "4", "-b", "64", "-c", "8192")
 	shared := text(1, prefix)
-	ask := func(c *client.Client, i int) answer { return r.ask(c, raw(shared+unlike(i, unique), 4)) }
+	ask := func(c *wireclient.Client, i int) answer { return r.ask(c, raw(shared+unlike(i, unique), 4)) }
 	// One by one, each on a new daemon, with the expected answer.
 	alone := serve(t, fake.Config{}, "--no-prefix-cache")
 	var wg sync.WaitGroup
@@ -246,7 +246,7 @@ func TestOwnerOfAJoinedPromptGoes(t *testing.T) {
 		h.arrived(2)
 		h.steps("both wait", func() bool { h.loop.publish(); return r.counter("kv_joins_total") >= 2 })
 	}
-	start := func(r *running, c *client.Client, id string) (*client.Stream, *held) {
+	start := func(r *running, c *wireclient.Client, id string) (*wireclient.Stream, *held) {
 		h := r.hold()
 		before := r.counter("prefill_tokens_merged_total")
 		q := wire.DefaultRequest()

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/daemon/admission"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
+	"github.com/uma-serve/uma-serve/internal/wireclient"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
@@ -31,12 +31,12 @@ func (v *slowVocab) Tokenize(dst []runtime.Token, text string, special, markers 
 const textPart = 32 << 10
 
 // slowTexts is a request for the embeddings of n texts, each of which takes a turn of intake.
-func slowTexts(n int) *client.EmbedRequest {
+func slowTexts(n int) *wire.Embed {
 	texts := make([]string, n)
 	for i := range texts {
 		texts[i] = "slow " + strings.Repeat("x", textPart)
 	}
-	e := client.EmbedTexts(texts...)
+	e := wireclient.EmbedTexts(texts...)
 	e.Priority, e.Truncate = wire.PriorityBackground, true
 	return e
 }

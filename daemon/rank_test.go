@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/client"
+	"github.com/uma-serve/uma-serve/internal/wireclient"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
@@ -103,7 +103,9 @@ func TestRank(t *testing.T) {
 			for _, d := range documents {
 				want = append(want, scoreOf(t, cfg, pairOf(t, cfg, query, d)))
 			}
-			vectors, err := r.embed(client.RankTexts(query, documents...)).Vectors()
+			e := wireclient.EmbedTexts(documents...)
+			e.Query = &query
+			vectors, err := r.embed(e).Vectors()
 			if err != nil {
 				t.Fatal(err)
 			}

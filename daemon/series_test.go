@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/client"
+	"github.com/uma-serve/uma-serve/internal/wireclient"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/model/toolcall"
@@ -276,7 +276,7 @@ func TestStrictTargets(t *testing.T) {
 		func(q *wire.Request) { q.TargetTTOT = 100 * time.Microsecond },
 	} {
 		a := r.ask(c, func(q *wire.Request) { q.Messages[0].Content, q.Strict = text, true; edit(q) })
-		var e *client.ServerError
+		var e *wireclient.ServerError
 		if !errors.As(a.err, &e) || e.Code != wire.QueueLimit || e.Predicted <= 0 || e.RetryAfter <= 0 ||
 			!strings.Contains(e.Message, "are predicted; slo.strict asks for a refusal then") {
 			t.Errorf("%+v", a)

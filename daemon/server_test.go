@@ -15,11 +15,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/config/configtest"
 	"github.com/uma-serve/uma-serve/internal/cli/clierr"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
+	"github.com/uma-serve/uma-serve/internal/wireclient"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -165,9 +165,9 @@ func serveEngines(t *testing.T, log *slog.Logger, cfg, draft fake.Config, p over
 	return r
 }
 
-func (r *running) dial() *client.Client {
+func (r *running) dial() *wireclient.Client {
 	r.t.Helper()
-	c, err := client.Dial(context.Background(), r.cfg.Socket)
+	c, err := wireclient.Dial(context.Background(), r.cfg.Socket)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -183,7 +183,7 @@ type answer struct {
 	err         error
 }
 
-func (r *running) ask(c *client.Client, edit func(*wire.Request)) answer {
+func (r *running) ask(c *wireclient.Client, edit func(*wire.Request)) answer {
 	r.t.Helper()
 	st, err := r.generate(c, edit)
 	if err != nil {
@@ -193,7 +193,7 @@ func (r *running) ask(c *client.Client, edit func(*wire.Request)) answer {
 }
 
 // begin is ask without the wait for the answer.
-func (r *running) begin(c *client.Client, edit func(*wire.Request)) *client.Stream {
+func (r *running) begin(c *wireclient.Client, edit func(*wire.Request)) *wireclient.Stream {
 	r.t.Helper()
 	st, err := r.generate(c, edit)
 	if err != nil {
@@ -202,7 +202,7 @@ func (r *running) begin(c *client.Client, edit func(*wire.Request)) *client.Stre
 	return st
 }
 
-func (r *running) generate(c *client.Client, edit func(*wire.Request)) (*client.Stream, error) {
+func (r *running) generate(c *wireclient.Client, edit func(*wire.Request)) (*wireclient.Stream, error) {
 	req := wire.DefaultRequest()
 	req.Sampling.Temperature = 0
 	req.Messages = []wire.Message{{Role: "user", Content: "question"}}
@@ -212,7 +212,7 @@ func (r *running) generate(c *client.Client, edit func(*wire.Request)) (*client.
 	return c.Stream(context.Background(), &req)
 }
 
-func collect(st *client.Stream) (a answer) {
+func collect(st *wireclient.Stream) (a answer) {
 	for {
 		ev, err := st.Next()
 		if err != nil {
@@ -237,7 +237,7 @@ func collect(st *client.Stream) (a answer) {
 
 // code returns the error code a request failed with, "" if it did not.
 func (a answer) code() wire.Code {
-	var e *client.ServerError
+	var e *wireclient.ServerError
 	if errors.As(a.err, &e) {
 		return e.Code
 	}
@@ -502,7 +502,7 @@ func TestStalledClient(t *testing.T) {
 		t.Errorf("closed before its time: %+v", h)
 	}
 	sweep(timeout + 1)
-	if a := collect(st); !errors.Is(a.err, client.ErrClosed) {
+	if a := collect(st); !errors.Is(a.err, wireclient.ErrClosed) {
 		t.Errorf("the stalled client: %v", a.err)
 	}
 	r.nothingLeft()
@@ -525,7 +525,7 @@ func TestQueueLimitAnswersWithRetry(t *testing.T) {
 				return
 			}
 			refused++
-			var e *client.ServerError
+			var e *wireclient.ServerError
 			if !errors.As(a.err, &e) || e.Code != wire.QueueLimit || e.RetryAfter <= 0 {
 				t.Errorf("%v", a.err)
 			}
@@ -541,7 +541,7 @@ func TestProgressOfPromptAndQueue(t *testing.T) {
 	r := serve(t, fake.Config{}, "--parallel", "1", "-b", "8")
 	c := r.dial()
 	h := r.hold()
-	watch := func(text string) (*client.Stream, error) {
+	watch := func(text string) (*wireclient.Stream, error) {
 		req := wire.DefaultRequest()
 		req.Prompt, req.MaxTokens, req.Progress = text, 3, true
 		return c.Stream(context.Background(), &req)
@@ -559,7 +559,7 @@ func TestProgressOfPromptAndQueue(t *testing.T) {
 	}
 	h.step()
 	h.release()
-	seen := func(st *client.Stream) (computed, queued int) {
+	seen := func(st *wireclient.Stream) (computed, queued int) {
 		for {
 			ev, err := st.Next()
 			if err != nil {
@@ -616,7 +616,7 @@ func TestHealthWhileLoading(t *testing.T) {
 		t.Errorf("%+v %v", h, err)
 	}
 	_, err = c.Why(context.Background(), wire.WhyQuestion{Last: 1})
-	if e, ok := errors.AsType[*client.ServerError](err); !ok || e.Code != wire.ModelUnready {
+	if e, ok := errors.AsType[*wireclient.ServerError](err); !ok || e.Code != wire.ModelUnready {
 		t.Errorf("why while loading: %v", err)
 	}
 	if _, err := c.Info(context.Background()); err != nil {

@@ -10,9 +10,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/internal/testutil/race"
+	"github.com/uma-serve/uma-serve/internal/wireclient"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
@@ -33,7 +33,7 @@ type thinking struct {
 }
 
 // think asks and reads to the end; begun, when there is one, has the stream before the first event is read.
-func (r *running) think(edit func(*wire.Request), begun func(*client.Stream)) (th thinking) {
+func (r *running) think(edit func(*wire.Request), begun func(*wireclient.Stream)) (th thinking) {
 	r.t.Helper()
 	c := r.dial()
 	defer c.Close()
@@ -131,7 +131,7 @@ func TestForcedCloses(t *testing.T) {
 func TestEndThink(t *testing.T) {
 	r := serve(t, fake.Config{Scripts: []fake.Script{{Emit: "<think>" + thoughts(2000) + "</think>"}}}, "-c", "4000")
 	h := r.hold()
-	th := r.think(func(q *wire.Request) { q.MaxTokens = 3000 }, func(st *client.Stream) {
+	th := r.think(func(q *wire.Request) { q.MaxTokens = 3000 }, func(st *wireclient.Stream) {
 		h.arrived(1)
 		h.steps("it thinks", func() bool {
 			for _, o := range h.loop.requests {

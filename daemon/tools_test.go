@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/daemon/said"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
@@ -332,18 +331,20 @@ func TestToolResults(t *testing.T) {
 	q := wire.DefaultRequest()
 	q.Sampling.Temperature, q.Tools, q.Messages = 0, weatherTools, []wire.Message{{Role: "user", Content: "question"}}
 	first, err := c.Chat(t.Context(), &q)
-	if err != nil || first.Text != "Ok." || len(first.Calls) != 1 || first.End.Reason != wire.Calls {
+	if err != nil || string(first.Text) != "Ok." || len(first.ToolCalls) != 1 || first.Reason != wire.Calls {
 		t.Fatalf("%+v, %v", first, err)
 	}
 	r.settled()
-	q.Messages = append(q.Messages, first.Message(), client.ToolResult(first.Calls[0], "sunny"))
+	made := first.ToolCalls[0]
+	q.Messages = append(q.Messages, wire.Message{Role: "assistant", Content: "Ok.", ToolCalls: first.ToolCalls},
+		wire.Message{Role: "tool", Name: made.Name, ToolCallID: made.ID, Content: "sunny"})
 	second, err := c.Chat(t.Context(), &q)
-	if err != nil || second.Text != "It is sunny." || len(second.Calls) != 0 || second.End.Reason != wire.Stop {
+	if err != nil || string(second.Text) != "It is sunny." || len(second.ToolCalls) != 0 || second.Reason != wire.Stop {
 		t.Fatalf("%+v, %v", second, err)
 	}
-	if u := second.End.Usage; u.CachedTokens < first.End.Usage.PromptTokens+len("Ok."+call) {
+	if u := second.Usage; u.CachedTokens < first.Usage.PromptTokens+len("Ok."+call) {
 		t.Errorf("%d of %d prompt tokens were cached; the first turn has %d and %d", u.CachedTokens, u.PromptTokens,
-			first.End.Usage.PromptTokens, len("Ok."+call))
+			first.Usage.PromptTokens, len("Ok."+call))
 	}
 	r.nothingLeft()
 }
@@ -364,8 +365,8 @@ func TestToolWishes(t *testing.T) {
 	q := wire.DefaultRequest()
 	q.Sampling.Temperature, q.Tools, q.Messages, q.ToolChoice.Mode = 0, weatherTools,
 		[]wire.Message{{Role: "user", Content: "question"}}, wire.ToolNone
-	if a, err := r.dial().Chat(t.Context(), &q); err != nil || a.Text != "In words <tool_call>." ||
-		a.End.Reason != wire.Stop {
+	if a, err := r.dial().Chat(t.Context(), &q); err != nil || string(a.Text) != "In words <tool_call>." ||
+		a.Reason != wire.Stop {
 		t.Errorf("none: %+v, %v", a, err)
 	}
 	r.nothingLeft()
@@ -380,7 +381,7 @@ func TestWhyTellsOfCalls(t *testing.T) {
 	q.ID, q.Sampling.Temperature, q.Tools, q.Format, q.Messages = "mine", 0, weatherTools, unconstrained,
 		[]wire.Message{{Role: "user", Content: "question"}}
 	a, err := r.dial().Chat(t.Context(), &q)
-	if err != nil || len(a.Calls) != 1 || a.Text != `<tool_call>{"name": "never"}</tool_call>` {
+	if err != nil || len(a.ToolCalls) != 1 || string(a.Text) != `<tool_call>{"name": "never"}</tool_call>` {
 		t.Fatalf("%+v, %v", a, err)
 	}
 	rep, err := r.dial().Why(t.Context(), wire.WhyQuestion{Request: "mine"})

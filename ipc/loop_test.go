@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/frames"
 )
 
 func echoServer(t testing.TB, cfg Config) (*Loop, *recorder) {

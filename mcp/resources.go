@@ -8,7 +8,6 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/uma-serve/uma-serve/client"
-	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
 // whyPrefix begins the URI of one request's decisions.
@@ -18,14 +17,13 @@ const whyPrefix = "uma://why/"
 func (s *Server) addResources() {
 	for _, r := range []struct {
 		name, description string
-		read              func(ctx context.Context) ([]byte, error)
+		read              reader
 	}{
-		{"info", "the model, the engine, the configuration and the memory of the daemon", s.asked(wire.KindInfo)},
-		{"models", "the models that the daemon serves", s.listModels},
-		{"why", "the scheduler's decisions about the newest requests", func(ctx context.Context) ([]byte, error) {
-			return s.report(ctx, client.Question{Kind: wire.KindWhy, Why: wire.WhyQuestion{Last: defaultLast}})
-		}},
-		{"kv", "the contents of the KV cache", s.asked(wire.KindKV)},
+		{"info", "the model, the engine, the configuration and the memory of the daemon",
+			s.report((*client.Client).Info)},
+		{"models", "the models that the daemon serves", s.report((*client.Client).Models)},
+		{"why", "the scheduler's decisions about the newest requests", s.why("", defaultLast)},
+		{"kv", "the contents of the KV cache", s.kv(false)},
 	} {
 		about := &sdk.Resource{URI: "uma://" + r.name, Name: r.name, Description: r.description, MIMEType: jsonType}
 		s.sdk.AddResource(about, func(ctx context.Context, q *sdk.ReadResourceRequest) (*sdk.ReadResourceResult,
@@ -40,22 +38,15 @@ func (s *Server) addResources() {
 			if err != nil || id == "" {
 				return nil, sdk.ResourceNotFoundError(q.Params.URI)
 			}
-			return contentsOf(ctx, q, func(ctx context.Context) ([]byte, error) {
-				return s.report(ctx, client.Question{Kind: wire.KindWhy, Why: wire.WhyQuestion{Request: id}})
-			})
+			return contentsOf(ctx, q, s.why(id, 0))
 		})
 }
 
 const jsonType = "application/json"
 
-// asked returns a reader of a report without arguments.
-func (s *Server) asked(kind wire.Kind) func(context.Context) ([]byte, error) {
-	return func(ctx context.Context) ([]byte, error) { return s.report(ctx, client.Question{Kind: kind}) }
-}
-
 // contentsOf reads a resource.
-func contentsOf(ctx context.Context, q *sdk.ReadResourceRequest, read func(context.Context) ([]byte, error)) (
-	*sdk.ReadResourceResult, error) {
+func contentsOf(ctx context.Context, q *sdk.ReadResourceRequest, read reader) (*sdk.ReadResourceResult,
+	error) {
 	raw, err := read(ctx)
 	if err != nil {
 		return nil, err

@@ -3,7 +3,6 @@ package mcp
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/ipc/wire"
-	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // chatMessage is a message of chat's conversation.
@@ -32,7 +30,7 @@ type chatIn struct {
 	System      string        `json:"system,omitempty" jsonschema:"instructions before the conversation"`
 	Model       string        `json:"model,omitempty" jsonschema:"a name of the tool models; default: the server's"`
 	MaxTokens   int           `json:"max_tokens,omitempty" jsonschema:"at most so many tokens; default 1024"`
-	Temperature *float32      `json:"temperature,omitempty" jsonschema:"0 is greedy"`
+	Temperature *float64      `json:"temperature,omitempty" jsonschema:"0 is greedy"`
 	Background  bool          `json:"background,omitempty" jsonschema:"give way to interactive requests"`
 }
 
@@ -43,7 +41,7 @@ type completeIn struct {
 	Stop        []string `json:"stop,omitempty" jsonschema:"the answer ends before any of these texts"`
 	Model       string   `json:"model,omitempty" jsonschema:"a name of the tool models; default: the server's"`
 	MaxTokens   int      `json:"max_tokens,omitempty" jsonschema:"at most so many tokens; default 1024"`
-	Temperature *float32 `json:"temperature,omitempty" jsonschema:"0 is greedy"`
+	Temperature *float64 `json:"temperature,omitempty" jsonschema:"0 is greedy"`
 	Background  bool     `json:"background,omitempty" jsonschema:"give way to interactive requests"`
 }
 
@@ -89,10 +87,10 @@ func (s *Server) addTools() {
 		s.complete)
 	sdk.AddTool(s.sdk, &sdk.Tool{Name: "why", Title: "Why was it slow?", Annotations: reads,
 		Description: "The scheduler's decisions about requests: what they waited for, how long each phase took, and " +
-			"what ran beside them."}, s.why)
+			"what ran beside them."}, s.askWhy)
 	sdk.AddTool(s.sdk, &sdk.Tool{Name: "kv", Title: "KV cache", Annotations: reads,
 		Description: "The contents of the KV cache: cells in use, cached prefixes, snapshots in memory and on disk."},
-		s.kv)
+		s.askKV)
 	sdk.AddTool(s.sdk, &sdk.Tool{Name: "models", Title: "Models", Annotations: reads,
 		Description: "The models that the daemon serves, with their size, context and state."}, s.models)
 }
@@ -125,19 +123,21 @@ func tokensOf(n int) (int, error) {
 }
 
 // request fills in what chat and complete have in common.
-func (s *Server) request(r *client.Request, model string, maxTokens int, temperature *float32, background bool) error {
+func (s *Server) request(r *client.Request, model string, maxTokens int, temperature *float64, background bool) error {
 	var err error
 	if r.MaxTokens, err = tokensOf(maxTokens); err != nil {
 		return err
 	}
-	if n := r.TextBytes(); n > MaxPromptBytes {
+	n := len(r.Prompt) + len(r.Suffix)
+	for _, m := range r.Messages {
+		n += len(m.Content)
+	}
+	if n > MaxPromptBytes {
 		return fmt.Errorf("the prompt has %d bytes; it must have at most %d", n, MaxPromptBytes)
 	}
-	if temperature != nil {
-		r.Sampling.Temperature = *temperature
-	}
+	r.Temperature = temperature
 	if background {
-		r.Priority = wire.PriorityBackground
+		r.Priority = client.Background
 	}
 	if r.Model = model; model == "" {
 		r.Model = s.Model
@@ -217,9 +217,9 @@ func (s *Server) answer(ctx context.Context, call *sdk.CallToolRequest, r *clien
 		if err != nil {
 			return nil, nil, err
 		}
-		if ev.Kind == wire.EventToken {
+		if ev.Token != nil {
 			tokens++
-			if ev.Token.Phase == wire.Thinking {
+			if ev.Token.Phase == client.Thinking {
 				thinking.Write(ev.Token.Text)
 			} else {
 				text.Write(ev.Token.Text)
@@ -239,32 +239,31 @@ func (s *Server) answer(ctx context.Context, call *sdk.CallToolRequest, r *clien
 	out.Text, out.Thinking, out.Reason = text.String(), thinking.String(), string(end.Reason)
 	out.PromptTokens, out.CachedTokens, out.AnswerTokens = end.Usage.PromptTokens, end.Usage.CachedTokens,
 		end.Usage.CompletionTokens
-	out.TokensPerSec, out.TTFTMs = end.TokensPerSecond(), wire.Ms(end.Timings.TTFT)
+	out.TokensPerSec, out.TTFTMs = end.TokensPerSecond(), end.Timings.TTFT.Seconds()*1000
 	return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: out.Text}}}, out, nil
 }
 
-func (s *Server) why(ctx context.Context, _ *sdk.CallToolRequest, in whyIn) (*sdk.CallToolResult, any, error) {
-	q := wire.WhyQuestion{Request: in.Request, Last: in.Last}
+func (s *Server) askWhy(ctx context.Context, _ *sdk.CallToolRequest, in whyIn) (*sdk.CallToolResult, any, error) {
 	switch {
 	case in.Request != "" && in.Last != 0:
 		return nil, nil, errors.New(`give either "request" or "last"`)
 	case in.Request == "" && in.Last == 0:
-		q.Last = defaultLast
+		in.Last = defaultLast
 	case in.Request == "" && (in.Last < 1 || in.Last > wire.MaxLast):
 		return nil, nil, fmt.Errorf("last is %d; it must be 1…%d", in.Last, wire.MaxLast)
 	}
-	return s.result(s.report(ctx, client.Question{Kind: wire.KindWhy, Why: q}))
+	return s.result(s.why(in.Request, in.Last)(ctx))
 }
 
 // defaultLast is the number of requests in an answer of why without arguments.
 const defaultLast = 5
 
-func (s *Server) kv(ctx context.Context, _ *sdk.CallToolRequest, in kvIn) (*sdk.CallToolResult, any, error) {
-	return s.result(s.report(ctx, client.Question{Kind: wire.KindKV, KV: wire.KVQuestion{Tree: in.Tree}}))
+func (s *Server) askKV(ctx context.Context, _ *sdk.CallToolRequest, in kvIn) (*sdk.CallToolResult, any, error) {
+	return s.result(s.kv(in.Tree)(ctx))
 }
 
 func (s *Server) models(ctx context.Context, _ *sdk.CallToolRequest, _ noneIn) (*sdk.CallToolResult, any, error) {
-	return s.result(s.listModels(ctx))
+	return s.result(s.report((*client.Client).Models)(ctx))
 }
 
 // result returns the result of a tool that returns a report.
@@ -275,40 +274,35 @@ func (s *Server) result(report []byte, err error) (*sdk.CallToolResult, any, err
 	return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: string(report)}}}, nil, nil
 }
 
-// report asks the daemon a question and returns its JSON.
-func (s *Server) report(ctx context.Context, q client.Question) ([]byte, error) {
-	ctx, leave, err := s.enter(ctx)
-	if err != nil {
-		return nil, err
+// report returns a function that asks the daemon a question on a new connection.
+func (s *Server) report(ask func(*client.Client, context.Context) (client.Report, error)) reader {
+	return func(ctx context.Context) ([]byte, error) {
+		ctx, leave, err := s.enter(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer leave()
+		c, err := s.dial(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer c.Close()
+		return bounded(ask(c, ctx))
 	}
-	defer leave()
-	c, err := s.dial(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	raw, err := c.Ask(ctx, q)
-	return bounded(raw, err)
 }
 
-// listModels returns the models as JSON.
-func (s *Server) listModels(ctx context.Context) ([]byte, error) {
-	ctx, leave, err := s.enter(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	c, err := s.dial(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	list, err := c.Models(ctx)
-	if err != nil {
-		return nil, err
-	}
-	raw, err := json.Marshal(reports.ServedModels{Object: "list", Data: list})
-	return bounded(raw, err)
+// reader returns a report as JSON.
+type reader func(ctx context.Context) ([]byte, error)
+
+// why returns a reader of the decisions about a request, or about the newest requests.
+func (s *Server) why(request string, last int) reader {
+	return s.report(func(c *client.Client, ctx context.Context) (client.Report, error) {
+		return c.Why(ctx, request, last)
+	})
+}
+
+func (s *Server) kv(tree bool) reader {
+	return s.report(func(c *client.Client, ctx context.Context) (client.Report, error) { return c.KV(ctx, tree) })
 }
 
 // bounded refuses a report that is too large for a client's context.

@@ -98,7 +98,7 @@ systems() {
 	"$report.types" freebsd/amd64 ./ipc/...
 	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go vet ./internal/host/mach
 	GOOS=windows GOARCH=amd64 CGO_ENABLED=0 go build -o /dev/null ./cmd/uma-cli
-	GOOS=windows GOARCH=amd64 CGO_ENABLED=0 go vet ./cmd/uma-cli/... ./client/... # with their tests
+	GOOS=windows GOARCH=amd64 CGO_ENABLED=0 go vet ./cmd/uma-cli/... ./client/... ./internal/wireclient # with tests
 	GOOS=windows GOARCH=amd64 CGO_ENABLED=0 go build ./client ./models/store ./models/pull ./models/download
 	# links libSystem's
 	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go test -vet=off -c -o /dev/null ./internal/host/mach

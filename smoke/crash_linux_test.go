@@ -18,12 +18,12 @@ import (
 	"testing"
 	"time"
 
-	uma "github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/front"
 	"github.com/uma-serve/uma-serve/daemon/link"
 	"github.com/uma-serve/uma-serve/internal/testutil/daemonproc"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
+	uma "github.com/uma-serve/uma-serve/internal/wireclient"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/kvsnap/snapshot/format"
@@ -151,10 +151,10 @@ func (c *crashing) answer(name string) string {
 	if err != nil {
 		c.t.Fatalf("%s: %v", name, err)
 	}
-	if a.End.Reason != wire.Length {
-		c.t.Errorf("%s: the answer ended by %v, %+v", name, a.End.Reason, a.End.Usage)
+	if a.Reason != wire.Length {
+		c.t.Errorf("%s: the answer ended by %v, %+v", name, a.Reason, a.Usage)
 	}
-	return a.Text
+	return string(a.Text)
 }
 
 // steady reads answers of a model that are not to stop, one after the other, until the returned function is called. It

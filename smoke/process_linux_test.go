@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	uma "github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/internal/testutil/daemonproc"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
+	uma "github.com/uma-serve/uma-serve/internal/wireclient"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
@@ -159,10 +159,6 @@ func answerOf(c *uma.Client, i int) error {
 	if err != nil {
 		return err
 	}
-	for _, err := range s.Tokens() {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err = s.Rest()
+	return err
 }

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/bench/workload"
-	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/frames"
 	"github.com/uma-serve/uma-serve/ipc/wire/split"
 )
 

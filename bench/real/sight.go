@@ -239,8 +239,8 @@ func (c *Sight) Judge(all []*Seen, seconds float64) Check {
 			check.Fail("%s: %.0f parts were encoded, and %.0f for the same image", s.Name, s.Parts, s.Twice)
 		}
 		if s.StoredParts != 0 || s.OtherParts == 0 {
-			check.Fail("%s: after a restart %.0f parts were encoded for the same image, and %.0f for another one", s.Name,
-				s.StoredParts, s.OtherParts)
+			check.Fail("%s: after a restart %.0f parts were encoded for the same image, and %.0f for another one",
+				s.Name, s.StoredParts, s.OtherParts)
 		}
 	}
 	check.Summary = strings.Join(said, "; ")

@@ -7,25 +7,38 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/uma-serve/uma-serve/client"
-	"github.com/uma-serve/uma-serve/ipc/wire"
-	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // LLama is a connection to the daemon. Its methods may be called by several goroutines at the same time.
 type LLama struct {
 	c          *client.Client
-	info       *reports.Info
+	info       info
 	embeddings bool
 
 	mu       sync.Mutex
 	callback func(string) bool
 	newest   string // the prompt of the newest Predict or Eval and its answer, for SaveState
+}
+
+// info has the members of the daemon's report that LLama needs.
+type info struct {
+	Model *struct {
+		Path    string `json:"path"`
+		Name    string `json:"name"`
+		KVTypeK string `json:"kv_type_k"`
+		KVTypeV string `json:"kv_type_v"`
+	} `json:"model"`
+	Capabilities *struct {
+		ContextTokens int `json:"n_ctx"`
+	} `json:"capabilities"`
+	Config struct {
+		MaxTokens int `json:"max_tokens"`
+	} `json:"config"`
 }
 
 // New connects to the daemon, waits until its model is loaded, and checks that it serves the model: a file's path, a
@@ -41,7 +54,11 @@ func New(model string, opts ...ModelOption) (*LLama, error) {
 	if err := c.WaitReady(ctx, nil); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	if l.info, err = c.Info(ctx); err == nil {
+	about, err := c.Info(ctx)
+	if err == nil {
+		err = about.Decode(&l.info)
+	}
+	if err == nil {
 		err = l.check(model, &mo)
 	}
 	if err != nil {
@@ -126,7 +143,7 @@ func (l *LLama) Predict(text string, opts ...PredictOption) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if token.Phase == wire.Thinking {
+		if token.Phase == client.Thinking {
 			continue
 		}
 		out.Write(token.Text)
@@ -144,17 +161,9 @@ func (l *LLama) Predict(text string, opts ...PredictOption) (string, error) {
 		fmt.Fprintf(os.Stderr, "prompt: %d tokens, %d of them cached; answer: %d tokens (%s); first token after %.1f "+
 			"ms, %.1f tokens/s\n",
 			end.Usage.PromptTokens, end.Usage.CachedTokens, end.Usage.CompletionTokens, end.Reason,
-			wire.Ms(end.Timings.TTFT), rate(end))
+			end.Timings.TTFT.Seconds()*1000, end.TokensPerSecond())
 	}
 	return strings.TrimPrefix(strings.TrimPrefix(out.String(), " "), "\n"), nil
-}
-
-// rate returns the tokens per second of an answer's decoding; 0 of an answer of one token.
-func rate(end *wire.EOS) float64 {
-	if end.Timings.Decode <= 0 {
-		return 0
-	}
-	return float64(end.Usage.CompletionTokens-1) / end.Timings.Decode.Seconds()
 }
 
 // tell calls the callback of this call, or else of l, and reports whether the answer shall go on.
@@ -180,16 +189,9 @@ func (l *LLama) Eval(text string, opts ...PredictOption) error {
 
 // fill computes the prompt of r and generates nothing.
 func (l *LLama) fill(r *client.Request) error {
-	r.FillOnly, r.Stream, r.MaxTokens, r.Stop, r.Format = true, false, 0, nil, wire.Format{}
-	s, err := l.c.Stream(context.Background(), r)
-	if err != nil {
+	r.FillOnly, r.Stop, r.Format = true, nil, client.Format{}
+	if _, err := l.c.Chat(context.Background(), r); err != nil {
 		return err
-	}
-	defer s.Close()
-	for _, err := range s.Tokens() {
-		if err != nil {
-			return err
-		}
 	}
 	l.mu.Lock()
 	l.newest = r.Prompt
@@ -217,27 +219,26 @@ func (l *LLama) request(text string, po *PredictOptions) (*client.Request, error
 		return nil, errors.New("SetNegativePrompt and SetNegativePromptScale are not supported by the daemon")
 	}
 	r := client.NewRequest()
-	r.Prompt, r.ParseSpecial, r.Stream, r.Stop = text, true, true, po.StopPrompts
+	r.Prompt, r.ParseSpecial, r.Stop = text, true, po.StopPrompts
 	r.MaxTokens = min(max(po.Tokens, 0), l.info.Config.MaxTokens)
-	if po.Grammar != "" {
-		r.Format = wire.Format{Kind: wire.FormatGrammar, Payload: po.Grammar}
+	r.Format.Grammar = po.Grammar
+	number := func(f float32) *float64 { return new(float64(f)) }
+	r.Sampling = client.Sampling{
+		Temperature: number(po.Temperature), TopK: new(max(po.TopK, 0)), TopP: number(po.TopP), MinP: new(0.0),
+		TypicalP: number(po.TypicalP), RepeatPenalty: number(po.Penalty), PenaltyLastN: &po.Repeat,
+		FrequencyPenalty: number(po.FrequencyPenalty), PresencePenalty: number(po.PresencePenalty),
+		Mirostat: &po.Mirostat, MirostatTau: number(po.MirostatTAU), MirostatEta: number(po.MirostatETA),
+		IgnoreEOS: po.IgnoreEOS,
 	}
-	s := &r.Sampling
-	s.Temperature, s.TopK, s.TopP, s.MinP, s.TypicalP = po.Temperature, max(po.TopK, 0), po.TopP, 0, po.TypicalP
-	s.RepeatPenalty, s.PenaltyLastN = po.Penalty, po.Repeat
-	s.FrequencyPenalty, s.PresencePenalty = po.FrequencyPenalty, po.PresencePenalty
-	s.Mirostat, s.MirostatTau, s.MirostatEta = po.Mirostat, po.MirostatTAU, po.MirostatETA
-	s.IgnoreEOS = po.IgnoreEOS
 	if po.Seed > 0 {
-		s.Seed, s.SeedSet = uint64(po.Seed), true
+		r.Seed = new(uint64(po.Seed))
 	}
 	if po.LogitBias != "" {
 		id, bias, err := logitBias(po.LogitBias)
 		if err != nil {
 			return nil, err
 		}
-		s.LogitBias = slices.Grow(s.LogitBias, 1)[:1]
-		s.LogitBias[0].Token, s.LogitBias[0].Bias = id, bias
+		r.LogitBias = []client.Bias{{Token: id, Add: float64(bias)}}
 	}
 	return r, nil
 }

@@ -11,8 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/client"
-	"github.com/uma-serve/uma-serve/client/clienttest"
+	"github.com/uma-serve/uma-serve/internal/wireclient/clienttest"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/sampler"
 )
@@ -114,7 +113,7 @@ func TestOptions(t *testing.T) {
 			}
 			continue
 		}
-		want := *client.NewRequest()
+		want := wire.DefaultRequest()
 		s := &want.Sampling
 		want.Prompt, want.ParseSpecial, want.Stream, want.MaxTokens = "p", true, true, 128
 		s.Temperature, s.TopK, s.TopP, s.MinP, s.TypicalP = .8, 40, .95, 0, 1

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 
 	"github.com/uma-serve/uma-serve/client"
-	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
 // state is the content of a file of SaveState. The KV cells stay with the daemon: text finds them there.
@@ -56,8 +55,8 @@ func (l *LLama) SaveState(dst string) error {
 
 // save has the daemon write its cached prefixes. A daemon without a disk tier keeps them in memory.
 func (l *LLama) save() error {
-	_, err := l.c.KVDo(context.Background(), wire.KVSave, "all")
-	if refused, ok := errors.AsType[*client.ServerError](err); ok && refused.Code == wire.BadRequest {
+	_, err := l.c.KVDo(context.Background(), "save", "all")
+	if refused, ok := errors.AsType[*client.ServerError](err); ok && refused.Code == client.BadRequest {
 		return nil
 	}
 	return err

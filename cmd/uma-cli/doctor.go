@@ -9,11 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/doctor"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/cli/clierr"
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
+	"github.com/uma-serve/uma-serve/internal/wireclient"
 	"github.com/uma-serve/uma-serve/models/store"
 )
 
@@ -107,7 +107,7 @@ func gather(ctx context.Context, dial dialer, address string, models *store.Stor
 	return f, nil
 }
 
-func askDaemon(ctx context.Context, c *client.Client) (*doctor.Daemon, error) {
+func askDaemon(ctx context.Context, c *wireclient.Client) (*doctor.Daemon, error) {
 	info, err := c.Info(ctx)
 	if err != nil {
 		return nil, err

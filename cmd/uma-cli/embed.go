@@ -18,9 +18,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/chat"
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
+	"github.com/uma-serve/uma-serve/internal/wireclient"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -177,7 +177,7 @@ func (q *embedding) run(ctx context.Context, dial dialer, args []string) error {
 		return err
 	}
 	defer c.Close()
-	req := client.EmbedTexts(texts...)
+	req := wireclient.EmbedTexts(texts...)
 	req.Dimensions, req.Normalize, req.Truncate = q.dimensions, q.normalize, q.truncate
 	if q.background {
 		req.Priority = wire.PriorityBackground
@@ -210,7 +210,7 @@ type shownEmbedding struct {
 	Embedding []float32 `json:"embedding"`
 }
 
-func (q *embedding) print(out *ui.Terminal, found *client.Embeddings) error {
+func (q *embedding) print(out *ui.Terminal, found *wireclient.Embeddings) error {
 	var line []byte
 	for i, rows := range found.Rows {
 		for k, v := range rows {

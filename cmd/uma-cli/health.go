@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
+	"github.com/uma-serve/uma-serve/internal/wireclient"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
@@ -37,7 +37,7 @@ Exit status: 0 ready · 1 loading, draining or stalled · 3 no daemon. With --li
 				return err
 			}
 			defer c.Close()
-			raw, err := c.Ask(ctx, client.Question{Kind: wire.KindHealth})
+			raw, err := c.Ask(ctx, wireclient.Question{Kind: wire.KindHealth})
 			if err != nil {
 				return err
 			}

@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
+	"github.com/uma-serve/uma-serve/internal/wireclient"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -28,7 +28,7 @@ func withTimeout(ctx context.Context, d time.Duration) (context.Context, context
 
 // query sends the daemon one question and prints the answer: the JSON as it came, or the text that show returns.
 func query[T any](
-	cmd *cobra.Command, dial dialer, asJSON bool, q client.Question, show func(*ui.Terminal, *T) (string, error),
+	cmd *cobra.Command, dial dialer, asJSON bool, q wireclient.Question, show func(*ui.Terminal, *T) (string, error),
 ) error {
 	limit := adminTimeout
 	if q.KV.Op != wire.KVShow {
@@ -74,7 +74,7 @@ func newInfo(dial dialer) *cobra.Command {
 			if asJSON && costModel {
 				return usagef("--json and --cost-model exclude each other")
 			}
-			return query(cmd, dial, asJSON, client.Question{Kind: wire.KindInfo},
+			return query(cmd, dial, asJSON, wireclient.Question{Kind: wire.KindInfo},
 				func(out *ui.Terminal, info *reports.Info) (string, error) {
 					if costModel {
 						return costModelJSON(info)

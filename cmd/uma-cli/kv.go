@@ -5,9 +5,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/inspect"
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
+	"github.com/uma-serve/uma-serve/internal/wireclient"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
@@ -37,7 +37,7 @@ drop, pin, unpin and save take a NAME. Users see only their own entries; root an
 			if len(args) > 0 {
 				return usagef("unknown command %q; uma-cli kv has drop, pin, unpin and save", args[0])
 			}
-			return query(cmd, dial, asJSON, client.Question{Kind: wire.KindKV, KV: wire.KVQuestion{Tree: tree}},
+			return query(cmd, dial, asJSON, wireclient.Question{Kind: wire.KindKV, KV: wire.KVQuestion{Tree: tree}},
 				func(out *ui.Terminal, r *reports.KVReport) (string, error) { return inspect.KV(out, r, all), nil })
 		},
 	}
@@ -83,7 +83,7 @@ func newKVDo(dial dialer, op wire.KVOp, short, long string) *cobra.Command {
 			case args[0] == "" || len(args[0]) > wire.MaxTargetBytes:
 				return usagef("the TARGET has %d bytes; it must have 1…%d", len(args[0]), wire.MaxTargetBytes)
 			}
-			q := client.Question{Kind: wire.KindKV, KV: wire.KVQuestion{Op: op, Target: args[0]}}
+			q := wireclient.Question{Kind: wire.KindKV, KV: wire.KVQuestion{Op: op, Target: args[0]}}
 			return query(cmd, dial, asJSON, q,
 				func(_ *ui.Terminal, done *reports.KVDone) (string, error) { return clean(done.Text) + "\n", nil })
 		},

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/client/clienttest"
+	"github.com/uma-serve/uma-serve/internal/wireclient/clienttest"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 

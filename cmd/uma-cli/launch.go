@@ -23,6 +23,7 @@ import (
 	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/chat"
 	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/launch"
 	"github.com/uma-serve/uma-serve/internal/portproxy"
+	"github.com/uma-serve/uma-serve/internal/wireclient"
 	"github.com/uma-serve/uma-serve/ipc/tcpaddr"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
@@ -237,7 +238,7 @@ func (l *launching) daemon(ctx context.Context, dial dialer, address, dir string
 		defer c.Close()
 		return c.Socket(), func() {}, nil
 	}
-	if !errors.Is(err, client.ErrNoDaemon) || l.print {
+	if !errors.Is(err, wireclient.ErrNoDaemon) || l.print {
 		return "", nil, err
 	}
 	socket, bad := socketPath(address)
@@ -252,7 +253,7 @@ func (l *launching) daemon(ctx context.Context, dial dialer, address, dir string
 	}
 	if _, err := exec.LookPath(program); err != nil {
 		return "", nil, fmt.Errorf("no daemon answers on %s, and uma-serve is not installed beside uma-cli: %w", socket,
-			client.ErrNoDaemon)
+			wireclient.ErrNoDaemon)
 	}
 	args := []string{"--socket", socket}
 	if l.model != "" {

@@ -9,10 +9,10 @@ import (
 	"os"
 	"strings"
 
-	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/chat"
 	"github.com/uma-serve/uma-serve/internal/cli/clierr"
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
+	"github.com/uma-serve/uma-serve/internal/wireclient"
 )
 
 // Exit statuses.
@@ -68,7 +68,7 @@ func report(err error, errOut *ui.Terminal) int {
 	case errors.As(err, &usage):
 		errOut.Println("uma-cli --help shows the commands, uma-cli COMMAND --help its flags.")
 		return exitUsage
-	case errors.Is(err, client.ErrNoDaemon):
+	case errors.Is(err, wireclient.ErrNoDaemon):
 		return exitNoDaemon
 	}
 	return exitError

@@ -13,6 +13,7 @@ import (
 	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/metricsview"
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
+	"github.com/uma-serve/uma-serve/internal/wireclient"
 )
 
 // minInterval keeps a watch from being a load.
@@ -74,7 +75,7 @@ func newMetrics(dial dialer, address *string) *cobra.Command {
 // watchMetrics shows metrics until ctx ends: every interval, and at once when the window has another size or the
 // program continues after Ctrl-Z.
 func watchMetrics(
-	ctx context.Context, c *client.Client, out *ui.Terminal, interval time.Duration, asJSON bool,
+	ctx context.Context, c *wireclient.Client, out *ui.Terminal, interval time.Duration, asJSON bool,
 	show func([]byte) error,
 ) error {
 	changed := make(chan os.Signal, 1)
@@ -99,7 +100,7 @@ func watchMetrics(
 	}
 }
 
-func showMetrics(ctx context.Context, c *client.Client, show func([]byte) error) error {
+func showMetrics(ctx context.Context, c *wireclient.Client, show func([]byte) error) error {
 	ctx, cancel := withTimeout(ctx, adminTimeout)
 	defer cancel()
 	raw, err := c.Metrics(ctx)

@@ -11,22 +11,22 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/ask"
 	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/chat"
 	"github.com/uma-serve/uma-serve/internal/cli"
 	"github.com/uma-serve/uma-serve/internal/cli/clierr"
+	"github.com/uma-serve/uma-serve/internal/wireclient"
 )
 
 // newRoot is the command tree.
 func newRoot() *cobra.Command {
 	var address string
-	dial := func(ctx context.Context) (*client.Client, error) {
+	dial := func(ctx context.Context) (*wireclient.Client, error) {
 		path, err := socketPath(address)
 		if err != nil {
 			return nil, err
 		}
-		return client.Dial(ctx, path)
+		return wireclient.Dial(ctx, path)
 	}
 	settings := chat.DefaultSettings()
 	var version bool
@@ -164,7 +164,7 @@ func socketPath(flag string) (string, error) {
 	if flag != "" {
 		return strings.TrimPrefix(flag, "unix://"), nil
 	}
-	path, err := client.DefaultSocket()
+	path, err := wireclient.DefaultSocket()
 	if err != nil {
 		return "", usageError{err}
 	}
@@ -174,4 +174,4 @@ func socketPath(flag string) (string, error) {
 func isTerminal(f *os.File) bool { return isatty.IsTerminal(f.Fd()) }
 
 // dialer connects to the daemon the flags and the environment name.
-type dialer func(context.Context) (*client.Client, error)
+type dialer func(context.Context) (*wireclient.Client, error)

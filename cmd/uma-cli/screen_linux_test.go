@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/client/clienttest"
+	"github.com/uma-serve/uma-serve/internal/wireclient/clienttest"
 )
 
 // screen emulates a terminal's screen: as much of a VT100 as the line editor needs.

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/uma-serve/uma-serve/client/clienttest"
+	"github.com/uma-serve/uma-serve/internal/wireclient/clienttest"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 

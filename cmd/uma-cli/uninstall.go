@@ -12,9 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/release"
+	"github.com/uma-serve/uma-serve/internal/wireclient"
 	"github.com/uma-serve/uma-serve/models/store"
 )
 
@@ -53,7 +53,7 @@ package uses them. Models of other programs (ollama, LM Studio, the cache of Hug
 			if err := p.Remove(); err != nil {
 				return err
 			}
-			if socket, err := client.DefaultSocket(); err == nil {
+			if socket, err := wireclient.DefaultSocket(); err == nil {
 				release.RemoveSocket(socket)
 			}
 			fmt.Println("uma-serve is removed from " + p.Prefix)

@@ -5,9 +5,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/inspect"
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
+	"github.com/uma-serve/uma-serve/internal/wireclient"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
@@ -44,7 +44,7 @@ requests; root and the daemon's user see all.`,
 			case last < 1 || last > wire.MaxLast:
 				return usagef("--last is %d; it must be 1…%d", last, wire.MaxLast)
 			}
-			return query(cmd, dial, asJSON, client.Question{Kind: wire.KindWhy, Why: q},
+			return query(cmd, dial, asJSON, wireclient.Question{Kind: wire.KindWhy, Why: q},
 				func(out *ui.Terminal, report *reports.WhyReport) (string, error) {
 					if q.Request != "" && len(report.Requests) == 0 {
 						return "", fmt.Errorf("no request %q of yours is remembered; the daemon remembers running "+

@@ -12,10 +12,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/devices"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
+	"github.com/uma-serve/uma-serve/internal/wireclient"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
@@ -110,7 +110,7 @@ func TestQuestionsCoverAllModels(t *testing.T) {
 }
 
 // cancels ends the request with an id over HTTP and reads its stream to the end.
-func (r *running) cancels(id string, st *client.Stream) {
+func (r *running) cancels(id string, st *wireclient.Stream) {
 	r.t.Helper()
 	if status, text := r.http().post("/cancel", `{"id":"`+id+`"}`); status != http.StatusOK ||
 		!strings.Contains(text, `"found":true`) {

@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/internal/testutil/race"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
+	"github.com/uma-serve/uma-serve/internal/wireclient"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
@@ -31,7 +31,7 @@ func TestCrashIsContained(t *testing.T) {
 		t.Fatalf("%q, %v", got, err)
 	}
 	two := r.dial() // two requests on one connection
-	var streams []*client.Stream
+	var streams []*wireclient.Stream
 	for range 2 {
 		st, err := two.Stream(context.Background(), endless("slow"))
 		if err != nil {
@@ -134,7 +134,7 @@ func TestCrashIsContained(t *testing.T) {
 		t.Errorf("another model's stream: %v", err)
 	}
 	// The connections that stayed reach the process that was started again.
-	for _, c := range []*client.Client{idle, two, r.dial()} {
+	for _, c := range []*wireclient.Client{idle, two, r.dial()} {
 		if got, err := wholeOf(c, "slow"); err != nil || got != "I am slow" {
 			t.Errorf("after the crash: %q, %v", got, err)
 		}
@@ -144,7 +144,9 @@ func TestCrashIsContained(t *testing.T) {
 	}
 }
 
-func wholeOf(c *client.Client, model string) (string, error) { return whole(c, request(model, nil)) }
+func wholeOf(c *wireclient.Client, model string) (string, error) {
+	return whole(c, request(model, nil))
+}
 
 // TestCrashesUnderLoad kills a process again and again while it answers.
 func TestCrashesUnderLoad(t *testing.T) {
@@ -189,7 +191,7 @@ func TestCrashesUnderLoad(t *testing.T) {
 		running := make(chan struct{}, load)
 		for range load {
 			go func() {
-				c, err := client.Dial(context.Background(), r.socket())
+				c, err := wireclient.Dial(context.Background(), r.socket())
 				if err != nil {
 					running <- struct{}{}
 					told <- err

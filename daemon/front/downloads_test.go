@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
+	"github.com/uma-serve/uma-serve/internal/wireclient"
 	"github.com/uma-serve/uma-serve/models/pull/pulltest"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
@@ -317,7 +317,7 @@ func TestDeleteWhileAnswering(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := h.dial()
-	var st *client.Stream
+	var st *wireclient.Stream
 	waitfor.True(t, "it is found", func() bool { // the front's first scan may have begun before the file was written
 		var err error
 		if st, err = c.Stream(t.Context(), endless("slow")); err == nil {

@@ -22,7 +22,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/config/configtest"
@@ -30,6 +29,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/link"
 	"github.com/uma-serve/uma-serve/daemon/toolbox"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
+	"github.com/uma-serve/uma-serve/internal/wireclient"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/models/download"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -257,9 +257,9 @@ func startFull(t *testing.T) *running {
 
 func (r *running) socket() string { return r.cfg.Socket }
 
-func (r *running) dial() *client.Client {
+func (r *running) dial() *wireclient.Client {
 	r.t.Helper()
-	c, err := client.Dial(context.Background(), r.socket())
+	c, err := wireclient.Dial(context.Background(), r.socket())
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -279,7 +279,7 @@ func request(model string, edit func(*wire.Request)) *wire.Request {
 }
 
 // whole asks for a whole answer and returns its text, or the error.
-func whole(c *client.Client, q *wire.Request) (string, error) {
+func whole(c *wireclient.Client, q *wire.Request) (string, error) {
 	st, err := c.Stream(context.Background(), q)
 	if err != nil {
 		return "", err
@@ -302,7 +302,7 @@ func whole(c *client.Client, q *wire.Request) (string, error) {
 
 // code returns the protocol's code of an error, "" if it has none.
 func code(err error) wire.Code {
-	var e *client.ServerError
+	var e *wireclient.ServerError
 	if errors.As(err, &e) {
 		return e.Code
 	}

@@ -16,9 +16,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/daemon/shm/lease"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
+	"github.com/uma-serve/uma-serve/internal/wireclient"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
@@ -60,7 +60,7 @@ func oneAtATime(dir string, take func(time.Duration)) (func(time.Duration), erro
 }
 
 // streamOf begins an endless answer and reads its first token.
-func (r *running) streamOf(model string) *client.Stream {
+func (r *running) streamOf(model string) *wireclient.Stream {
 	r.t.Helper()
 	st, err := r.dial().Stream(context.Background(), endless(model))
 	if err == nil {
@@ -73,7 +73,7 @@ func (r *running) streamOf(model string) *client.Stream {
 }
 
 // more reads n tokens of an answer.
-func more(t *testing.T, st *client.Stream, n int) {
+func more(t *testing.T, st *wireclient.Stream, n int) {
 	t.Helper()
 	for range n {
 		if ev, err := st.Next(); err != nil || ev.Kind == wire.EventEOS {

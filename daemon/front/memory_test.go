@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/internal/testutil/race"
 	"github.com/uma-serve/uma-serve/internal/testutil/waitfor"
+	"github.com/uma-serve/uma-serve/internal/wireclient"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -184,7 +184,7 @@ func TestModelsShareADevice(t *testing.T) {
 		return onCards(fixed, cell, 0), nil
 	}}, []string{"one", "two"}, nil, "--sandbox=false", "--ctx-size", "60000")
 	const room = free * 95 / 100
-	clients := [2]*client.Client{r.dial(), r.dial()}
+	clients := [2]*wireclient.Client{r.dial(), r.dial()}
 	changes := 200
 	if testing.Short() || race.Enabled { // a change takes a second
 		changes = 40

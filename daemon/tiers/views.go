@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/uma-serve/uma-serve/kvsnap/snapshot"
@@ -18,16 +19,17 @@ type viewStore struct {
 	cache  *snapshot.Cache
 	limits views.Limits
 	log    *slog.Logger
-	slots  chan struct{} // one for each view that is being copied
+	slots  chan struct{} // one for each view that is or will be copied
+	copies sync.Mutex    // held while one is copied
 }
 
 const (
 	// viewPatience is the longest time that a request waits for a view's file before its image is encoded: a disk that
 	// hangs must not stop it.
 	viewPatience = 5 * time.Second
-	// viewCopies bounds the views that are copied for their files at the same time. Images are encoded one at a time,
-	// so a second one finds the first still there on a machine that has no time left.
-	viewCopies = 2
+	// viewCopies bounds the views that wait to be copied for their files, on a machine that has no time left. They are
+	// in the engine's memory; further ones are on disk only after they are made again.
+	viewCopies = 16
 )
 
 // viewOrigin is the origin of the views on disk: the model, with everything that its cells depend on, and the
@@ -94,6 +96,8 @@ func (v *viewStore) Store(hash [32]byte, ns uint64, view *runtime.View) {
 	}
 	go func() {
 		defer func() { <-v.slots }()
+		v.copies.Lock()
+		defer v.copies.Unlock()
 		snapshot.Background()
 		if err := v.store(hash, ns, view); err != nil && !errors.Is(err, snapshot.ErrClosed) {
 			v.log.Debug("the embeddings of an image are not kept on disk", "error", err)

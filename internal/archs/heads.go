@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -98,8 +99,8 @@ func withHeads(t tools, model, dir string) (map[string]*headResult, error) {
 			return nil, err
 		}
 		got, err := h.answers(t, model, "--spec-type", k.kind, "--draft-model", head)
-		if err != nil && h.Refused == "" {
-			h.Refused = refusal(err.Error())
+		if err != nil {
+			h.Refused = cmp.Or(h.Refused, refusal(err.Error()))
 			continue
 		}
 		if plain == nil {
@@ -111,7 +112,8 @@ func withHeads(t tools, model, dir string) (map[string]*headResult, error) {
 			continue
 		}
 		// A row of some models depends on what is computed beside it, beyond rounding.
-		other, err := new(headResult).answers(t, model, "--speculate", "off", "--batch-size", "48", "--ubatch-size", "48")
+		other, err := new(headResult).answers(t, model, "--speculate", "off", "--batch-size", "48", "--ubatch-size",
+			"48")
 		if err != nil {
 			return nil, err
 		}
@@ -156,7 +158,10 @@ func (h *headResult) answers(t tools, model string, args ...string) (list []head
 	if err != nil {
 		return nil, err
 	}
-	h.Memory = f.memory()
+	if h.Memory = f.memory(); f.Model.Encoder || f.Capabilities.Context <= headTokens {
+		h.Refused = "the model generates nothing here: " + lastLines(ours.log(), 1)
+		return nil, errors.New(h.Refused)
+	}
 	most := min(f.Capabilities.Context, headContext) - headTokens - 1
 	ask := func(tokens []int32, more map[string]any) answer {
 		q := body(tokens[:min(len(tokens), most)], headTokens, true, false)
@@ -285,13 +290,13 @@ func headsTable(results []*result) string {
 const headsIntro = `
 ## Heads with a file
 
-A head of its own file drafts for models of these architectures, of whose layers llama.cpp yields the inputs (EAGLE-3,
-DFlash) or whose cells it shares (the assistant of Gemma 4); with the others the daemon does not start, and says so.
-Each model is served with a random head, whose guesses come true by chance alone, and asked for prompts of 5 to 602
-tokens, a prefix, a fork, three sampled answers with a seed, and four answers at once that do not fit into the context
-together. **=** means that every token is the one without drafts; a tie is as above. Where answers part, the table says
-how far they part without drafts in steps of at most 48 tokens in the place of 64. Behind it are the guesses that came
-true, and all.
+A head in a separate file drafts for models of these architectures, of whose layers llama.cpp yields the inputs
+(EAGLE-3, DFlash) or whose cells it shares (the assistant of Gemma 4); with the others the daemon does not start, and
+says so. Each model is served with a random head, whose guesses come true by chance alone, and asked for prompts of 5
+to 602 tokens, a prefix, a fork, three sampled answers with a seed, and four answers at once that do not fit into the
+context together. **=** means that every token is the one without drafts; a tie is as above. Where answers part, the
+table says how far they part without drafts in steps of at most 48 tokens in the place of 64. Behind it are the guesses
+that came true, and all.
 
 | model | memory | EAGLE-3 | DFlash | assistant |
 |---|---|---|---|---|

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/client/frames"
 	. "github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/frames"
 )
 
 // TestEventsAreThoseOfFrames: an event that is handed over as a value is what a client reads of its frame, and the

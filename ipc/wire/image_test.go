@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/client/frames"
 	. "github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/frames"
 )
 
 func parsedMessage(t *testing.T, message string) Message {

@@ -9,8 +9,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/uma-serve/uma-serve/client/frames"
 	. "github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/frames"
 )
 
 // anyText draws a text as JSON can write it: with control characters, NUL, halves of surrogate pairs, what is not

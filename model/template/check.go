@@ -29,12 +29,12 @@ type Report struct {
 }
 
 // Texts returns the template with what it renders: the markers that it writes, those that it puts together from parts
-// included.
+// included. A NUL stands between them: with a line break there a marker at a text's end would seem to have one.
 func (t *Template) Texts(bos, eos string) string {
 	var b strings.Builder
 	b.WriteString(t.source)
 	for _, s := range t.tmpl.Strings() { // without their escapes
-		b.WriteByte('\n')
+		b.WriteByte(0)
 		b.WriteString(s)
 	}
 	turn := []Message{{Role: "user", Content: "question-1"}}
@@ -48,7 +48,7 @@ func (t *Template) Texts(bos, eos string) string {
 	} {
 		in.BOS, in.EOS, in.Now = bos, eos, time.Unix(0, 0)
 		if out, err := t.Render(in); err == nil {
-			b.WriteByte('\n')
+			b.WriteByte(0)
 			b.WriteString(out)
 		}
 	}

@@ -218,8 +218,8 @@ func together(t *testing.T, kvs []gguffile.KV, tensors []gguffile.Tensor) string
 // inputsOf are the architectures whose graph yields the inputs of layers in the llama.cpp of engine.lock, by its
 // sources: what sets t_layer_inp. That of qwen4exp has them in several widths, which llama.cpp's own copy refuses.
 var inputsOf = []string{"bailingmoe3", "deepseek4", "gemma4", "gpt-oss", "hunyuan-dense", "hunyuan_vl", "lfm2",
-	"lfm2moe", "llama", "mimo2", "minimax-01", "minimax-m2", "muse-glimmer", "nanbeige", "nemotron_h", "nemotron_h_moe", "qwen3",
-	"qwen35", "qwen35moe", "qwen3moe", "qwen3next"}
+	"lfm2moe", "llama", "mimo2", "minimax-01", "minimax-m2", "muse-glimmer", "nanbeige", "nemotron_h",
+	"nemotron_h_moe", "qwen3", "qwen35", "qwen35moe", "qwen3moe", "qwen3next"}
 
 // TestFilesOfArchitectures: the engines' contract for heads with a file on a random model of each architecture, and of
 // the others a refusal. UMA_ARCHS_READY is the folder of the models that make archs has given a vocabulary.

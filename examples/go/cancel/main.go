@@ -20,7 +20,7 @@ func main() {
 
 	r := client.NewRequest(client.User("Count to a million."))
 	r.MaxTokens = 1500
-	r.Sampling.IgnoreEOS = true // the answer runs until it is cancelled
+	r.IgnoreEOS = true // the answer runs until it is cancelled
 	s, err := c.Stream(ctx, r)
 	if err != nil {
 		log.Fatal(err)

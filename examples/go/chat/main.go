@@ -21,7 +21,7 @@ func main() {
 	defer c.Close()
 
 	r := client.NewRequest(client.User(cmp.Or(strings.Join(os.Args[1:], " "), "What is 4821 + 977?")))
-	r.Sampling.Temperature = 0
+	r.Temperature = new(0.0)
 	r.MaxTokens = 400
 	answer, err := c.Chat(ctx, r)
 	if err != nil {

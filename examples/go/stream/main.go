@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/uma-serve/uma-serve/client"
-	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
 func main() {
@@ -22,7 +21,7 @@ func main() {
 	defer c.Close()
 
 	r := client.NewRequest(client.User(cmp.Or(strings.Join(os.Args[1:], " "), "What is 4821 + 977?")))
-	r.Sampling.Temperature = 0
+	r.Temperature = new(0.0)
 	r.MaxTokens = 400
 	s, err := c.Stream(ctx, r)
 	if err != nil {
@@ -33,7 +32,7 @@ func main() {
 			log.Fatal(err)
 		}
 		out := os.Stdout
-		if token.Phase == wire.Thinking {
+		if token.Phase == client.Thinking {
 			out = os.Stderr
 		}
 		out.Write(token.Text)

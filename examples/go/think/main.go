@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/uma-serve/uma-serve/client"
-	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
 func main() {
@@ -23,9 +22,9 @@ func main() {
 	defer c.Close()
 
 	r := client.NewRequest(client.User(cmp.Or(strings.Join(os.Args[1:], " "), "How much is 47 times 36?")))
-	r.Sampling.Temperature = 0
+	r.Temperature = new(0.0)
 	r.MaxTokens = 400
-	r.Think = wire.Think{Mode: wire.ThinkOn, BudgetTokens: 24}
+	r.Think = client.Think{Mode: "on", BudgetTokens: 24}
 	answer, err := c.Chat(ctx, r)
 	if err != nil {
 		log.Fatal(err)

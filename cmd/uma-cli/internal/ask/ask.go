@@ -13,9 +13,9 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/cmd/uma-cli/internal/chat"
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
+	"github.com/uma-serve/uma-serve/internal/wireclient"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -46,7 +46,7 @@ func (e UsageError) Error() string { return e.Err.Error() }
 
 // Run asks and prints. It returns chat.ErrInterrupt after a signal cancelled the answer, whose received part is
 // printed.
-func Run(ctx context.Context, dial func(context.Context) (*client.Client, error), o *Options) error {
+func Run(ctx context.Context, dial func(context.Context) (*wireclient.Client, error), o *Options) error {
 	req, err := o.request()
 	if err != nil {
 		return UsageError{err}
@@ -84,12 +84,12 @@ func Run(ctx context.Context, dial func(context.Context) (*client.Client, error)
 		return chat.Stream(ctx, c, req, o.Interrupts, o.EndThink, event)
 	}
 	err = stream()
-	if refused, ok := errors.AsType[*client.ServerError](err); ok && refused.Code == wire.ModelUnready {
+	if refused, ok := errors.AsType[*wireclient.ServerError](err); ok && refused.Code == wire.ModelUnready {
 		if err = chat.WaitReady(ctx, c, o.Interrupts, o.Aside); err == nil {
 			err = stream()
 		}
 	}
-	if refused, ok := errors.AsType[*client.ServerError](err); ok && o.JSON {
+	if refused, ok := errors.AsType[*wireclient.ServerError](err); ok && o.JSON {
 		if jsonErr := o.printLine(wire.AppendError(nil, (*wire.Error)(refused))); jsonErr != nil {
 			return jsonErr
 		}

@@ -24,15 +24,15 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
+	"github.com/uma-serve/uma-serve/internal/wireclient"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
 // Config has a chat's inputs, outputs and settings.
 type Config struct {
-	Dial       func(context.Context) (*client.Client, error)
+	Dial       func(context.Context) (*wireclient.Client, error)
 	In         LineReader
 	Out        *ui.Terminal
 	Interrupts <-chan os.Signal // SIGINT while an answer runs
@@ -45,7 +45,7 @@ type Config struct {
 type Chat struct {
 	cfg      Config
 	settings Settings
-	client   *client.Client
+	client   *wireclient.Client
 	info     *reports.Info
 	messages []wire.Message // user and assistant in turn; the system text is in settings
 	totals   totals
@@ -203,7 +203,7 @@ func (c *Chat) ask(ctx context.Context, text string) error {
 	r.Begin()
 	err := Stream(ctx, c.client, &req, c.cfg.Interrupts, c.cfg.EndThink, r.Event)
 	r.Stop()
-	if errors.Is(err, client.ErrClosed) && r.Empty() {
+	if errors.Is(err, wireclient.ErrClosed) && r.Empty() {
 		// The daemon was restarted since the last message, and sent no part of this answer.
 		if err = c.connect(ctx); err == nil {
 			r.Begin()
@@ -262,11 +262,11 @@ func (c *Chat) contextTokens() int {
 
 // Hint advises what to do about an error, "" when the error text says it. inChat selects commands instead of flags.
 func Hint(err error, inChat bool) string {
-	var refused *client.ServerError
+	var refused *wireclient.ServerError
 	switch {
-	case errors.Is(err, client.ErrNoDaemon):
+	case errors.Is(err, wireclient.ErrNoDaemon):
 		return NoDaemonHint
-	case errors.Is(err, client.ErrClosed) && inChat:
+	case errors.Is(err, wireclient.ErrClosed) && inChat:
 		return "The daemon ended or dropped the connection. Your conversation is kept; the next message connects again."
 	case !errors.As(err, &refused):
 		return ""

@@ -18,9 +18,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/client"
-	"github.com/uma-serve/uma-serve/client/clienttest"
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
+	"github.com/uma-serve/uma-serve/internal/wireclient"
+	"github.com/uma-serve/uma-serve/internal/wireclient/clienttest"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
@@ -171,7 +171,7 @@ func converse(t *testing.T, lines []string, set func(*Settings), tty, colored bo
 	server := (&clienttest.Server{Answer: m.answer, Question: whyAnswer}).Start(t)
 	var out bytes.Buffer
 	c := New(Config{
-		Dial:       func(ctx context.Context) (*client.Client, error) { return client.Dial(ctx, server.Path) },
+		Dial:       func(ctx context.Context) (*wireclient.Client, error) { return wireclient.Dial(ctx, server.Path) },
 		In:         &script{lines: lines, out: &out},
 		Out:        ui.New(&out, tty, colored, func() int { return 60 }),
 		Interrupts: m.interrupts, EndThink: m.endThink, Settings: DefaultSettings(),
@@ -293,12 +293,12 @@ func TestDaemonRestarted(t *testing.T) {
 }
 
 func TestNoDaemon(t *testing.T) {
-	c := New(Config{Dial: func(ctx context.Context) (*client.Client,
+	c := New(Config{Dial: func(ctx context.Context) (*wireclient.Client,
 		error) {
-		return client.Dial(ctx, "/nonexistent/uma.sock")
+		return wireclient.Dial(ctx, "/nonexistent/uma.sock")
 	},
 		Out: ui.New(io.Discard, false, false, nil)})
-	if err := c.Run(t.Context()); !errors.Is(err, client.ErrNoDaemon) || Hint(err, true) != NoDaemonHint {
+	if err := c.Run(t.Context()); !errors.Is(err, wireclient.ErrNoDaemon) || Hint(err, true) != NoDaemonHint {
 		t.Errorf("got %v", err)
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"os"
 	"sync"
 
-	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
+	"github.com/uma-serve/uma-serve/internal/wireclient"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
@@ -16,11 +16,11 @@ import (
 // request on the daemon, whose end event then has the reason "cancelled"; the second one stops waiting for it:
 // ErrInterrupt. A signal on endThink ends the request's thinking. An error of event cancels the request and is
 // returned.
-func Stream(ctx context.Context, c *client.Client, req *wire.Request, interrupts, endThink <-chan os.Signal,
+func Stream(ctx context.Context, c *wireclient.Client, req *wire.Request, interrupts, endThink <-chan os.Signal,
 	event func(*wire.Event) error) error {
 	var (
 		mu     sync.Mutex
-		stream *client.Stream
+		stream *wireclient.Stream
 		asked  bool
 	)
 	select {
@@ -104,7 +104,7 @@ func interruptible(ctx context.Context, signals <-chan os.Signal, gently func() 
 
 // WaitReady returns when the daemon answers requests, showing meanwhile how much of the model is loaded. A signal
 // ends the wait with ErrInterrupt.
-func WaitReady(ctx context.Context, c *client.Client, interrupts <-chan os.Signal, out *ui.Terminal) error {
+func WaitReady(ctx context.Context, c *wireclient.Client, interrupts <-chan os.Signal, out *ui.Terminal) error {
 	ctx, done := interruptible(ctx, interrupts, nil)
 	defer done()
 	defer out.ClearStatus()

@@ -1,4 +1,4 @@
-package client
+package wireclient
 
 import (
 	"context"
@@ -13,9 +13,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/internal/host/sockpath"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/frames"
 )
 
 var (
@@ -87,22 +87,23 @@ func Dial(ctx context.Context, socket string) (*Client, error) {
 			return nil, err
 		}
 	}
-	conn, err := dial(ctx, socket)
+	conn, err := Connect(ctx, socket)
 	if err != nil {
 		return nil, err
 	}
-	return newClient(conn, socket), nil
+	return New(conn, socket), nil
 }
 
-func newClient(conn net.Conn, socket string) *Client {
+// New returns a client on a connection to the daemon that listens on socket.
+func New(conn net.Conn, socket string) *Client {
 	c := &Client{conn: conn, socket: socket, reading: make(chan struct{}, 1)}
 	c.mu.streams = make(map[string]*Stream)
 	c.reading <- struct{}{}
 	return c
 }
 
-// dial replaces the system's terse errors for sockets by sentences that name the cause.
-func dial(ctx context.Context, socket string) (net.Conn, error) {
+// Connect is Dial without frames. It replaces the system's terse errors for sockets by sentences that name the cause.
+func Connect(ctx context.Context, socket string) (net.Conn, error) {
 	if limit := len(syscall.RawSockaddrUnix{}.Path) - 1; len(socket) > limit {
 		return nil, fmt.Errorf("connect to %s: a socket path holds at most %d bytes on this system, this one has %d; "+
 			"use a shorter one", socket, limit, len(socket))
@@ -171,7 +172,7 @@ func (c *Client) Stream(ctx context.Context, r *wire.Request) (*Stream, error) {
 // StreamFiles is Stream for a request whose pictures and sounds are in open files: "fd:0" is the first of them. The
 // daemon reads them from their beginnings; they stay the caller's, who may close them when StreamFiles returns.
 func (c *Client) StreamFiles(ctx context.Context, r *wire.Request, files ...*os.File) (*Stream, error) {
-	s, err := c.start(ctx, r.ID, files, func(dst []byte, id string) []byte {
+	s, err := c.Start(ctx, r.ID, files, func(dst []byte, id string) []byte {
 		req := *r
 		req.ID = id
 		return frames.AppendRequest(dst, &req, &serverDefaults)
@@ -182,8 +183,20 @@ func (c *Client) StreamFiles(ctx context.Context, r *wire.Request, files ...*os.
 	return s, nil
 }
 
-// start registers a stream and sends its frame. An empty id is replaced by a generated one.
-func (c *Client) start(
+// Chat sends a request and waits for the complete answer. It does not keep or change r, and ignores r.Stream. Errors
+// are those of Stream.Next.
+func (c *Client) Chat(ctx context.Context, r *wire.Request) (*wire.EOS, error) {
+	whole := *r
+	whole.Stream, whole.Progress = false, false
+	s, err := c.Stream(ctx, &whole)
+	if err != nil {
+		return nil, err
+	}
+	return s.Rest()
+}
+
+// Start sends the frame of a request whose id is id, or a new one if that is "", and returns the stream of its events.
+func (c *Client) Start(
 	ctx context.Context, id string, files []*os.File, appendFrame func(dst []byte, id string) []byte,
 ) (*Stream, error) {
 	if ctx.Err() != nil {

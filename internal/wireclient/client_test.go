@@ -1,4 +1,4 @@
-package client_test
+package wireclient_test
 
 import (
 	"context"
@@ -6,22 +6,21 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/client"
-	"github.com/uma-serve/uma-serve/client/clienttest"
+	"github.com/uma-serve/uma-serve/internal/wireclient"
+	"github.com/uma-serve/uma-serve/internal/wireclient/clienttest"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
-func dial(t *testing.T, s *clienttest.Server) *client.Client {
+func dial(t *testing.T, s *clienttest.Server) *wireclient.Client {
 	t.Helper()
-	c, err := client.Dial(t.Context(), s.Path)
+	c, err := wireclient.Dial(t.Context(), s.Path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +35,7 @@ func prompt(text string) *wire.Request {
 }
 
 // collect reads a stream to its end: the text of its tokens, and the end event or the error.
-func collect(s *client.Stream) (string, wire.EOS, error) {
+func collect(s *wireclient.Stream) (string, wire.EOS, error) {
 	var b strings.Builder
 	for {
 		ev, err := s.Next()
@@ -136,7 +135,7 @@ func TestUnreadStream(t *testing.T) {
 	if err1 != nil || err2 != nil {
 		t.Fatal(err1, err2)
 	}
-	for name, stream := range map[string]*client.Stream{"b": second, "a": first} {
+	for name, stream := range map[string]*wireclient.Stream{"b": second, "a": first} {
 		if text, _, err := collect(stream); text != strings.Repeat(name, 1000) || err != nil {
 			t.Errorf("%s: %d bytes, %v", name, len(text), err)
 		}
@@ -233,7 +232,7 @@ func TestServerErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = stream.Next()
-	refused, ok := errors.AsType[*client.ServerError](err)
+	refused, ok := errors.AsType[*wireclient.ServerError](err)
 	if !ok || refused.Code != wire.ContextLength || refused.NPrompt != 9 || refused.NCtx != 8 ||
 		!strings.Contains(err.Error(), "context_length_exceeded") {
 		t.Fatalf("got %#v", err)
@@ -278,13 +277,13 @@ func TestConnectionLost(t *testing.T) {
 			t.Fatal(err)
 		}
 		wg.Go(func() {
-			if _, _, err := collect(stream); !errors.Is(err, client.ErrClosed) {
+			if _, _, err := collect(stream); !errors.Is(err, wireclient.ErrClosed) {
 				t.Errorf("%s: %v, want ErrClosed", p, err)
 			}
 		})
 	}
 	wg.Wait()
-	if _, err := c.Stream(t.Context(), prompt("x")); !errors.Is(err, client.ErrClosed) {
+	if _, err := c.Stream(t.Context(), prompt("x")); !errors.Is(err, wireclient.ErrClosed) {
 		t.Errorf("next request: %v", err)
 	}
 	if c.Err() == nil {
@@ -302,7 +301,7 @@ func TestConnectionRefused(t *testing.T) {
 	for range 20 {
 		c := dial(t, s)
 		_, err := c.Health(t.Context())
-		refused, ok := errors.AsType[*client.ServerError](err)
+		refused, ok := errors.AsType[*wireclient.ServerError](err)
 		if !ok || refused.Code != wire.SessionLimit {
 			t.Fatalf("got %v", err)
 		}
@@ -370,7 +369,7 @@ func TestInside(t *testing.T) {
 		return `{"cells":{"total":4096,"free":4096},"tiers":[{"tier":"disk","off":"x"}],"tree":"t"}`
 	}}
 	server.Start(t)
-	c, err := client.Dial(t.Context(), server.Path)
+	c, err := wireclient.Dial(t.Context(), server.Path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -391,12 +390,12 @@ func TestInside(t *testing.T) {
 		t.Errorf("asked %+v", asked)
 	}
 	old := (&clienttest.Server{}).Start(t)
-	c, err = client.Dial(t.Context(), old.Path)
+	c, err = wireclient.Dial(t.Context(), old.Path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	var refused *client.ServerError
+	var refused *wireclient.ServerError
 	if _, err := c.Why(t.Context(), wire.WhyQuestion{Last: 1}); !errors.As(err, &refused) ||
 		refused.Code != wire.BadRequest {
 		t.Errorf("an old daemon: %v", err)
@@ -414,7 +413,7 @@ func TestEndThink(t *testing.T) {
 		case <-r.Cancelled:
 		}
 	}}).Start(t)
-	c, err := client.Dial(t.Context(), server.Path)
+	c, err := wireclient.Dial(t.Context(), server.Path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -508,45 +507,63 @@ func TestDialErrors(t *testing.T) {
 		{file, "not a socket", false},
 		{"/" + strings.Repeat("x", 200), "at most 107 bytes", false},
 	} {
-		_, err := client.Dial(t.Context(), c.path)
-		if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, client.ErrNoDaemon) != c.noDaemon {
+		_, err := wireclient.Dial(t.Context(), c.path)
+		if err == nil || !strings.Contains(err.Error(), c.want) ||
+			errors.Is(err, wireclient.ErrNoDaemon) != c.noDaemon {
 			t.Errorf("%.40q: %v", c.path, err)
-		}
-		if _, err := client.Prometheus(t.Context(), c.path); err == nil ||
-			errors.Is(err, client.ErrNoDaemon) != c.noDaemon {
-			t.Errorf("prometheus %.40q: %v", c.path, err)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := client.Dial(ctx, sock); !errors.Is(err, context.Canceled) {
+	if _, err := wireclient.Dial(ctx, sock); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 }
 
-func TestPrometheus(t *testing.T) {
-	dir, err := os.MkdirTemp("", "uma")
-	if err != nil {
+// TestCloseEndsOneStream: Close drops the rest of one stream while another one is read.
+func TestCloseEndsOneStream(t *testing.T) {
+	closed := make(chan struct{})
+	s := (&clienttest.Server{Answer: func(c *clienttest.Conn, r *clienttest.Request) {
+		if r.Prompt == "closed" {
+			<-r.Cancelled
+			for range 100 {
+				c.Token(r.ID, "late", wire.Output)
+			}
+			c.EOS(wire.EOS{ID: r.ID, Reason: wire.Cancelled, Streamed: true})
+			close(closed)
+			return
+		}
+		<-closed
+		c.Token(r.ID, "fine", wire.Output)
+		c.EOS(wire.EOS{ID: r.ID, Reason: wire.Stop, Streamed: true})
+	}}).Start(t)
+	c := dial(t, s)
+	first, err1 := c.Stream(t.Context(), prompt("closed"))
+	second, err2 := c.Stream(t.Context(), prompt("open"))
+	if err1 != nil || err2 != nil {
+		t.Fatal(err1, err2)
+	}
+	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	defer os.RemoveAll(dir)
-	sock := filepath.Join(dir, "s")
-	l, err := net.Listen("unix", sock)
-	if err != nil {
-		t.Fatal(err)
+	if text, eos, err := collect(second); text != "fine" || eos.Reason != wire.Stop || err != nil {
+		t.Errorf("%q, %+v, %v", text, eos, err)
 	}
-	status := http.StatusOK
-	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.WriteHeader(status)
-		io.WriteString(w, r.Method+" "+r.URL.Path)
-	})}
-	go srv.Serve(l)
-	defer srv.Close()
-	if body, err := client.Prometheus(t.Context(), sock); string(body) != "GET /metrics" || err != nil {
-		t.Errorf("%q, %v", body, err)
+}
+
+// TestAskRefusesWhatIsNoQuestion: no frame is sent for it.
+func TestAskRefusesWhatIsNoQuestion(t *testing.T) {
+	c := dial(t, (&clienttest.Server{}).Start(t))
+	for _, q := range []wireclient.Question{
+		{}, {Kind: wire.KindRequest}, {Kind: wire.KindCancel}, {Kind: 200},
+		{Kind: wire.KindKV, KV: wire.KVQuestion{Op: 99}},
+	} {
+		if _, err := c.Ask(t.Context(), q); err == nil {
+			t.Errorf("%+v is sent", q)
+		}
 	}
-	status = http.StatusTeapot
-	if _, err := client.Prometheus(t.Context(), sock); err == nil || !strings.Contains(err.Error(), "418") {
+	if err := (wireclient.Report(`{"status":1}`)).Decode(&reports.Health{}); err == nil ||
+		!strings.Contains(err.Error(), "another version") {
 		t.Errorf("%v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package client
+package wireclient
 
 import (
 	"context"
@@ -7,8 +7,8 @@ import (
 	"io"
 	"time"
 
-	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/frames"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
@@ -41,7 +41,7 @@ func (c *Client) Ask(ctx context.Context, q Question) (Report, error) {
 	case q.KV.Op > wire.KVSave:
 		return nil, fmt.Errorf("kv: there is no operation %d", q.KV.Op)
 	}
-	s, err := c.start(ctx, "", nil, func(dst []byte, id string) []byte {
+	s, err := c.Start(ctx, "", nil, func(dst []byte, id string) []byte {
 		switch q.Kind {
 		case wire.KindWhy:
 			return frames.AppendWhyQuestion(dst, id, &q.Why)

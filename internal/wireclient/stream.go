@@ -1,4 +1,4 @@
-package client
+package wireclient
 
 import (
 	"context"
@@ -6,13 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"os"
 	"syscall"
 	"time"
 
-	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/frames"
 )
 
 // Stream delivers the events of one request, in order. Read it to its end, cancel its context, or Close it.
@@ -63,25 +62,14 @@ func (s *Stream) Close() error {
 	return s.c.Cancel(context.WithoutCancel(s.ctx), s.id)
 }
 
-// Tokens returns the answer's tokens. The loop ends after the last token, or with an error as in Next. Leaving the
-// loop early closes the stream. A token and its slices are valid for one iteration. A request with Stream false has no
-// tokens: End returns its text. The parts of tool calls are no tokens: Next returns them.
-func (s *Stream) Tokens() iter.Seq2[*wire.Token, error] {
-	return func(yield func(*wire.Token, error) bool) {
-		for {
-			ev, err := s.Next()
-			switch {
-			case err == io.EOF:
-				return
-			case err != nil:
-				yield(nil, err)
-				return
-			case ev.Kind == wire.EventToken && !yield(&ev.Token, nil):
-				s.Close()
-				return
-			}
+// Rest reads the stream to its end and returns the end event.
+func (s *Stream) Rest() (*wire.EOS, error) {
+	for !s.whole {
+		if _, err := s.Next(); err != nil {
+			return nil, err
 		}
 	}
+	return &s.ev.EOS, nil
 }
 
 // End returns the end event, with the reason, the usage and the timings, or nil while there is none.

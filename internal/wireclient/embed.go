@@ -1,4 +1,4 @@
-package client
+package wireclient
 
 import (
 	"context"
@@ -7,28 +7,17 @@ import (
 	"io"
 	"slices"
 
-	"github.com/uma-serve/uma-serve/client/frames"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/ipc/wire/frames"
 )
 
-// EmbedRequest asks for the embeddings of texts. docs/protocol.md describes each field.
-type EmbedRequest = wire.Embed
-
 // EmbedTexts returns a request for the embeddings of texts, each of length 1.
-func EmbedTexts(texts ...string) *EmbedRequest {
+func EmbedTexts(texts ...string) *wire.Embed {
 	e := wire.DefaultEmbed()
 	for _, t := range texts {
 		e.Inputs = append(e.Inputs, wire.EmbedInput{Text: t})
 	}
 	return &e
-}
-
-// RankTexts returns a request for the scores of documents as answers to query. A document's score is the one value of
-// its vector (Embeddings.Vectors); larger is better.
-func RankTexts(query string, documents ...string) *EmbedRequest {
-	e := EmbedTexts(documents...)
-	e.Query = &query
-	return e
 }
 
 // Embeddings are the embeddings of the texts of a request, in their order.
@@ -55,12 +44,16 @@ func (e *Embeddings) Vectors() ([][]float32, error) {
 
 // Embed asks for embeddings and waits for all of them. An empty r.ID is replaced by one that is unique on this
 // connection. Embed does not keep r. When ctx ends, the daemon cancels the request and Embed returns ctx's cause.
-func (c *Client) Embed(ctx context.Context, r *EmbedRequest) (*Embeddings, error) {
+func (c *Client) Embed(ctx context.Context, r *wire.Embed) (*Embeddings, error) {
 	s, err := c.StreamEmbeddings(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	n := len(r.Inputs)
+	return s.Embeddings(len(r.Inputs))
+}
+
+// Embeddings reads the stream to its end and returns the embeddings of the n texts of its request.
+func (s *Stream) Embeddings(n int) (*Embeddings, error) {
 	out := &Embeddings{Rows: make([][][]float32, n), Tokens: make([]int, n), Truncated: make([]bool, n)}
 	for {
 		ev, err := s.Next()
@@ -89,11 +82,11 @@ func (c *Client) Embed(ctx context.Context, r *EmbedRequest) (*Embeddings, error
 // StreamEmbeddings sends a request for embeddings and returns the stream of its events, of the kind
 // wire.EventEmbedding: those of different texts come in the order in which they are computed. Embeddings cross the
 // socket as base64.
-func (c *Client) StreamEmbeddings(ctx context.Context, r *EmbedRequest) (*Stream, error) {
+func (c *Client) StreamEmbeddings(ctx context.Context, r *wire.Embed) (*Stream, error) {
 	if len(r.Inputs) == 0 {
 		return nil, errors.New("embed: there is no text")
 	}
-	s, err := c.start(ctx, r.ID, nil, func(dst []byte, id string) []byte {
+	s, err := c.Start(ctx, r.ID, nil, func(dst []byte, id string) []byte {
 		req := *r
 		req.ID, req.Base64 = id, true
 		return frames.AppendEmbed(dst, &req)
