@@ -2,8 +2,12 @@ package kvsnap
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/uma-serve/uma-serve/meridian/blocks"
+	"github.com/uma-serve/uma-serve/runtime"
 )
 
 func TestSealPositions(t *testing.T) {
@@ -64,6 +68,56 @@ func TestSealPositionsFindSeals(t *testing.T) {
 		}
 		if len(got.Stops) == 0 {
 			t.Errorf("%d tokens: no stops", n)
+		}
+	}
+}
+
+// TestSealsBesideImages: no seal ends inside an image, and none that does is found.
+func TestSealsBesideImages(t *testing.T) {
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 0))
+	for range 200 {
+		tree, err := New(Config{Cells: 1 << 16, CellBytes: 1, Sequences: 32, Scratch: 2, Seals: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var tokens []Token
+		for len(tokens) < 6000 {
+			for range r.IntN(300) {
+				tokens = append(tokens, Token(r.IntN(200)))
+			}
+			n := r.IntN(900)
+			for i := range n {
+				tokens = append(tokens, runtime.ImageToken(r.Uint32(), i == 0))
+			}
+		}
+		tokens = append(tokens, 1, 2, 3)
+		got, err := tree.Acquire(0, &Prompt{Req: 1, Tokens: tokens, Shareable: 60, Seals: []int{60, 700, 5000}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(got.Stops) == 0 {
+			t.Errorf("seed %d: no stops", seed)
+		}
+		at := 0
+		for _, stop := range got.Stops {
+			if runtime.WholeImages(tokens, stop) != stop || stop <= at {
+				t.Fatalf("seed %d: a stop at %d behind %d", seed, stop, at)
+			}
+			at = stop
+		}
+		// A request that is given up inside an image leaves a sequence that no prompt continues.
+		inside := slices.IndexFunc(tokens, runtime.IsImage) + 5
+		if !runtime.IsImage(tokens[inside]) || !runtime.IsImage(tokens[inside-4]) {
+			continue
+		}
+		if inside < DefaultKeepMin {
+			continue
+		}
+		tree.Progress(got.Seq, tokens, inside, blocks.Prefix)
+		tree.Retain(0, got.Seq, tokens[:inside])
+		if m := tree.Lookup(&Prompt{Tokens: tokens, NoWait: true}); m.Len != 0 {
+			t.Fatalf("seed %d: %d tokens are shared, which end inside an image", seed, m.Len)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/uma-serve/uma-serve/meridian/blocks"
+	"github.com/uma-serve/uma-serve/runtime"
 )
 
 // A recurrent layer has one state for all that a sequence has read, and no way back. With Config.Seals a prompt resumes
@@ -69,8 +70,14 @@ func (t *Tree) planStops(q *sequence, p *Prompt, m *Match) {
 			add(pos)
 		}
 	}
+	for i, pos := range q.stops {
+		q.stops[i] = runtime.WholeImages(p.Tokens, pos)
+	}
 	slices.Sort(q.stops)
 	q.stops = slices.Compact(q.stops)
+	for len(q.stops) > 0 && q.stops[0]-m.Len < t.cfg.KeepMin { // an image began there
+		q.stops = slices.Delete(q.stops, 0, 1)
+	}
 }
 
 // stopBefore returns the last of q's stops up to pos, 0 when there is none.
@@ -191,7 +198,10 @@ func (t *Tree) matchSeals(p *Prompt, most int) Match {
 		see := min(t.visible(Seq(s), p), len(q.tokens))
 		got, n := CommonPrefix(p.Tokens[:most], q.tokens[:see]), t.length(Seq(s))
 		m.agreed, here = max(m.agreed, got), max(here, min(got, n))
-		if n > 0 && got >= n && (n > m.Len || n == m.Len && q.state == cached && m.Running) {
+		if n == 0 || got < n || runtime.WholeImages(p.Tokens, n) < n { // which ends inside an image
+			continue
+		}
+		if n > m.Len || n == m.Len && q.state == cached && m.Running {
 			m.Len, m.Source, m.Running = n, Seq(s), q.state == running
 		}
 	}

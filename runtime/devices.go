@@ -41,3 +41,14 @@ type DeviceMemory struct {
 	// Projector has the weights and buffers of the projector of images.
 	Projector uint64 `json:"projector_bytes,omitempty"`
 }
+
+// WithProjector adds the memory that a projector takes of a device to what a model has there.
+func WithProjector(list []DeviceMemory, device string, bytes uint64) []DeviceMemory {
+	for i := range list {
+		if list[i].Device == device {
+			list[i].Projector = bytes
+			return list
+		}
+	}
+	return append(list, DeviceMemory{Device: device, Projector: bytes})
+}

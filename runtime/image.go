@@ -41,6 +41,9 @@ type ViewSegment struct {
 	Rows  []float32 `json:"-"` // N embeddings, one behind the other
 	// Together: the rows see each other, so that one Decode has them all.
 	Together bool
+	// Width is the number of rows in a line, where the model's positions have several dimensions and the rows are a
+	// grid; 0: the rows' positions follow one another.
+	Width int `json:",omitempty"`
 }
 
 // Row returns the embedding of row i of the segment.
@@ -91,6 +94,8 @@ type Images struct {
 	Bytes int64 `json:"bytes"`
 	// Width is the number of values of a row.
 	Width int `json:"-"`
+	// Grids: the rows of an image are a grid (ViewSegment.Width).
+	Grids bool `json:"-"`
 }
 
 // See reports whether images are read; im may be nil.
@@ -169,4 +174,32 @@ func (b *Batch) AddImage(t Token, p Pos, s Seq, segment *ViewSegment, at int) in
 	i := b.AddFor(t, p, s, 0)
 	b.Images = append(b.Images, ImageRow{Row: i, At: at, Segment: segment})
 	return i
+}
+
+// Save returns what puts the rows of b back as they are now, but for Images, after Move and Shorten.
+func (b *Batch) Save() (restore func()) {
+	n := len(b.Token)
+	tokens, pos, seqs := slices.Clone(b.Token), slices.Clone(b.Pos), slices.Clone(b.Seq)
+	what, mix := slices.Clone(b.Logits), slices.Clone(b.Mix)
+	return func() {
+		b.Token, b.Pos, b.Seq, b.Logits, b.Mix = b.Token[:n], b.Pos[:n], b.Seq[:n], b.Logits[:n], b.Mix[:len(mix)]
+		copy(b.Token, tokens)
+		copy(b.Pos, pos)
+		copy(b.Seq, seqs)
+		copy(b.Logits, what)
+		copy(b.Mix, mix)
+	}
+}
+
+// Move writes row from over row to.
+func (b *Batch) Move(from, to int) {
+	b.Token[to], b.Pos[to], b.Seq[to], b.Logits[to] = b.Token[from], b.Pos[from], b.Seq[from], b.Logits[from]
+	if len(b.Mix) > 0 {
+		b.Mix[to] = b.Mix[from]
+	}
+}
+
+// Shorten leaves the first n rows.
+func (b *Batch) Shorten(n int) {
+	b.Token, b.Pos, b.Seq, b.Logits, b.Mix = b.Token[:n], b.Pos[:n], b.Seq[:n], b.Logits[:n], b.Mix[:min(n, len(b.Mix))]
 }

@@ -35,6 +35,7 @@ if fits products '' cpp '' $products; then
 fi
 fits barrier '' c barrier.c || :
 fits images '' cpp '' images.cpp || :
+fits grids '' cpp '' grids.cpp || :
 fits repacked '' cpp '' repack.cpp || :
 fits adapters '' cpp '' adapters.cpp || :
 fits heads '' cpp '' heads.cpp fill.cpp || :

@@ -126,7 +126,7 @@ includes="-I$dir -I$tree/include -I$tree/tools/mtmd -I$tree/ggml/include -I$tree
 
 [ -z "$prober" ] || wait "$prober" || fail "$(tail -n 3 "$own/parts.log")"
 tags=llama_engine extra='' left=''
-for part in products attention positions keep norms barrier images repacked adapters heads probe; do
+for part in products attention positions keep norms barrier images grids repacked adapters heads probe; do
 	if line=$(grep "^$part " "$own/parts"); then
 		extra+=" ${line#"$part "}"
 	else

@@ -89,8 +89,8 @@ func TestEngineProbes(t *testing.T) {
 		edits []edit
 		fit   string
 	}{
-		"pinned": {nil, "products attention positions -DUMA_CELLS_SHARED keep norms barrier repacked adapters heads " +
-			"probe"},
+		"pinned": {nil, "products attention positions -DUMA_CELLS_SHARED keep norms barrier grids repacked adapters " +
+			"heads probe"},
 		"each on its own": {[]edit{
 			{"ggml/src/ggml-cpu/ops.h", "ggml_compute_forward_flash_attn_ext(const",
 				"ggml_compute_forward_flash_attn_ext(int, const"},
@@ -102,9 +102,9 @@ func TestEngineProbes(t *testing.T) {
 			{"src/llama-graph.h", "void build_sampling(", "void build_samplers("},
 		}, "products keep"},
 		"cells": {[]edit{{"src/llama-kv-cells.h", "std::vector<llama_pos> pos;", "std::vector<llama_pos> place;"}},
-			"products attention keep norms barrier repacked adapters heads probe"},
+			"products attention keep norms barrier grids repacked adapters heads probe"},
 		"products": {[]edit{{"ggml/src/ggml-cpu/traits.h", "virtual ~extra_buffer_type();",
-			"virtual ~extra_buffer_type(); virtual int more() = 0;"}}, "barrier repacked adapters heads probe"},
+			"virtual ~extra_buffer_type(); virtual int more() = 0;"}}, "barrier grids repacked adapters heads probe"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -158,6 +158,10 @@ type sealPull struct {
 func (m *Remote) fetchSeal(op *core.Op, notify func()) *sealPull {
 	p := &sealPull{m: m, ns: op.NS, notify: notify, from: op.From, patience: op.Patience, begin: time.Now()}
 	ends := kvsnap.SealPositions(nil, len(op.Tokens), op.From+core.RestoreMin-1, op.Seals)
+	for i, end := range ends {
+		ends[i] = runtime.WholeImages(op.Tokens, end)
+	}
+	ends = slices.DeleteFunc(slices.Compact(ends), func(end int) bool { return end < op.From+core.RestoreMin })
 	var h mrdn.TokenHasher[runtime.Token]
 	want := m.prologue(op.NS, nil, 0)
 	for i, end := range slices.Backward(ends) {

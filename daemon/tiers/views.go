@@ -63,7 +63,7 @@ func (s *Stores) openViews() {
 	}
 	s.views = &viewStore{cache: s.Cache, log: s.o.Log, slots: make(chan struct{}, viewCopies), limits: views.Limits{
 		Width: viewer.Images().Width, Vocab: s.o.Info.VocabSize, Tokens: s.o.caps.ContextTokens,
-		Together: min(s.o.caps.MaxMicroBatch, s.o.caps.MaxBatch)}}
+		Together: min(s.o.caps.MaxMicroBatch, s.o.caps.MaxBatch), Grids: viewer.Images().Grids}}
 	s.kept.StoreIn(s.views)
 }
 

@@ -11,11 +11,23 @@ import (
 	"path/filepath"
 )
 
-// WriteVision writes a projector of each family for a model with embeddings of that width, two pictures, and two
-// recordings to dir.
-func WriteVision(dir string, width int) error {
-	for _, kind := range []ProjectorKind{Idefics3, Gemma3Vision, Llava, Ultravox} {
-		p := Projector{Kind: kind, Width: width, Seed: 1}
+// Projectors returns the families of projectors that fit an architecture.
+func (a Arch) Projectors() []ProjectorKind {
+	switch a {
+	case Qwen2VL:
+		return []ProjectorKind{Qwen2VLMerger, Qwen25VLMerger}
+	case Qwen3VL:
+		return []ProjectorKind{Qwen3VLMerger}
+	case Qwen35:
+		return []ProjectorKind{Qwen35Merger}
+	}
+	return []ProjectorKind{Idefics3, Gemma3Vision, Llava, Ultravox}
+}
+
+// WriteVision writes a projector of each family that fits the model of c, two pictures, and two recordings to dir.
+func WriteVision(dir string, c Config) error {
+	for _, kind := range c.Arch.Projectors() {
+		p := Projector{Kind: kind, Width: c.Embedding, Seed: 1}
 		if err := WriteProjector(filepath.Join(dir, string(kind)+".gguf"), p); err != nil {
 			return err
 		}

@@ -32,6 +32,13 @@ const (
 	Gemma3Vision ProjectorKind = "gemma3"
 	// Llava has a row for each patch.
 	Llava ProjectorKind = "mlp"
+	// Qwen2VLMerger, Qwen25VLMerger and Qwen3VLMerger have a row for 2 × 2 patches, for pictures of any shape; see
+	// grids.go.
+	Qwen2VLMerger  ProjectorKind = "qwen2vl_merger"
+	Qwen25VLMerger ProjectorKind = "qwen2.5vl_merger"
+	Qwen3VLMerger  ProjectorKind = "qwen3vl_merger"
+	// Qwen35Merger is Qwen3VLMerger whose rows reach no other layers. llama.cpp knows it by the other's name.
+	Qwen35Merger ProjectorKind = "qwen35_merger"
 	// Ultravox reads sounds, with Whisper's encoder: half a minute in 375 rows. It has no markers around them.
 	Ultravox ProjectorKind = "ultravox"
 )
@@ -51,6 +58,14 @@ func TinyVision() Config {
 	c := Tiny()
 	c.Name, c.Images = "ggufgen-tiny-vision", true
 	return c
+}
+
+// family is llama.cpp's name of the kind.
+func (k ProjectorKind) family() string {
+	if k == Qwen35Merger {
+		k = Qwen3VLMerger
+	}
+	return string(k)
 }
 
 func (p Projector) withDefaults() Projector {
@@ -79,8 +94,11 @@ func WriteProjector(path string, p Projector) error {
 	}
 	defer f.Close()
 	pairs, tensors := p.pairs, p.tensors
-	if p.Kind == Ultravox {
+	switch p.Kind {
+	case Ultravox:
 		pairs, tensors = p.soundPairs, p.soundTensors
+	case Qwen2VLMerger, Qwen25VLMerger, Qwen3VLMerger, Qwen35Merger:
+		tensors = p.gridTensors
 	}
 	if err := gguffile.Write(f, pairs(), tensors()); err != nil {
 		return fmt.Errorf("write projector %s: %w", path, err)
@@ -94,7 +112,7 @@ func (p Projector) pairs() []gguffile.KV {
 		{Key: "general.architecture", Value: "clip"},
 		{Key: "general.type", Value: "mmproj"},
 		{Key: "general.name", Value: "ggufgen-" + string(p.Kind)},
-		{Key: "clip.projector_type", Value: string(p.Kind)},
+		{Key: "clip.projector_type", Value: p.Kind.family()},
 		{Key: "clip.has_vision_encoder", Value: true},
 		{Key: "clip.use_gelu", Value: true},
 		{Key: "clip.vision.image_size", Value: uint32(p.Image)},
@@ -114,6 +132,8 @@ func (p Projector) pairs() []gguffile.KV {
 			gguffile.KV{Key: "clip.vision.preproc_image_size", Value: uint32(4 * p.Image)})
 	case Gemma3Vision:
 		list = append(list, gguffile.KV{Key: "clip.vision.projector.scale_factor", Value: uint32(mergeSide)})
+	case Qwen25VLMerger: // every other layer sees windows
+		list = append(list, gguffile.KV{Key: "clip.vision.n_wa_pattern", Value: uint32(2)})
 	}
 	return list
 }
@@ -168,7 +188,12 @@ func (l *layers) blocks(letter string, keyBias bool) {
 	p := l.of
 	for i := range p.Layers {
 		blk := fmt.Sprintf("%s.blk.%d.", letter, i)
-		for _, part := range []string{"attn_q", "attn_k", "attn_v", "attn_out"} {
+		parts := []string{"attn_q", "attn_k", "attn_v", "attn_out"}
+		if p.Kind == Qwen3VLMerger || p.Kind == Qwen35Merger {
+			l.linear(blk+"attn_qkv", p.Hidden, 3*p.Hidden, true)
+			parts = parts[3:]
+		}
+		for _, part := range parts {
 			l.linear(blk+part, p.Hidden, p.Hidden, keyBias || part != "attn_k")
 		}
 		l.norm(blk + "ln1")

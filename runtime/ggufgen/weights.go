@@ -178,20 +178,29 @@ func (c Config) plan(v *vocabulary) []*tensor {
 			q, kv = c.Heads*c.headDim4(layer), c.KVHeads*c.headDim4(layer)
 		}
 		norm(blk+"attn_norm", 1, 0)
-		matrix("", blk+"attn_q", q, d, queryKey)
-		matrix("", blk+"attn_k", kv, d, queryKey)
-		matrix(partValue, blk+"attn_v", kv, d, valueOut)
-		if c.Arch == Maincoder { // normalised queries and keys have lost the scale of their matrices
-			vector(blk+"attn_q_norm", c.HeadDim, func(int) float64 { return queryKey })
-			vector(blk+"attn_k_norm", c.HeadDim, func(int) float64 { return queryKey })
+		if c.delta(layer) {
+			c.planDelta(blk, add, matrix)
+		} else {
+			gates := 1 // of Qwen35 the second half of a query is its gate
+			if c.Arch == Qwen35 {
+				gates = 2
+			}
+			matrix("", blk+"attn_q", gates*q, d, queryKey)
+			matrix("", blk+"attn_k", kv, d, queryKey)
+			matrix(partValue, blk+"attn_v", kv, d, valueOut)
+			switch c.Arch { // norms have taken the scale of the matrices
+			case Maincoder, Qwen3VL, Qwen35:
+				vector(blk+"attn_q_norm", c.HeadDim, func(int) float64 { return queryKey })
+				vector(blk+"attn_k_norm", c.HeadDim, func(int) float64 { return queryKey })
+			}
+			matrix("", blk+"attn_output", d, q, valueOut).zeroRow0 = true
 		}
 		if c.Arch == Gemma4 {
 			for _, name := range []string{"attn_q_norm", "attn_k_norm"} {
 				vector(blk+name, c.headDim4(layer), c.queryKey4(layer))
 			}
 		}
-		matrix("", blk+"attn_output", d, q, valueOut).zeroRow0 = true
-		if c.Arch == GLM4MoE {
+		if c.Arch == GLM4MoE || c.Arch == Qwen35 {
 			norm(blk+"post_attention_norm", 1, 0)
 		} else {
 			norm(blk+"ffn_norm", 1, 0)

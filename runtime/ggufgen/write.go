@@ -82,7 +82,10 @@ func (c Config) vocabulary() *vocabulary {
 	if c.Arch.encoder() {
 		return newWordPieces(c.VocabSize)
 	}
-	if c.Images {
+	switch {
+	case c.Images && c.Arch.grids():
+		return newVocabulary(c.VocabSize, !c.NoThink, gridMarkers...)
+	case c.Images:
 		return newVocabulary(c.VocabSize, !c.NoThink, imageMarkers...)
 	}
 	return newVocabulary(c.VocabSize, !c.NoThink)
@@ -163,6 +166,8 @@ func (c Config) decoderMetadata(v *vocabulary) map[string]any {
 		c.gemma4Metadata(kv)
 	case c.Head != NoHead:
 		c.headMetadata(kv)
+	case c.Arch.grids():
+		c.gridMetadata(kv)
 	}
 	if c.Experts > 0 {
 		kv["expert_count"], kv["expert_used_count"] = uint32(c.Experts), uint32(expertsUsed)

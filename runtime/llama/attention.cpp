@@ -78,7 +78,7 @@ extern "C" bool uma_attention_computed(void) {
 }
 
 extern "C" bool uma_attention_graph(const uma_attention_shape * s, const float * q, const void * k, const void * v, const uint16_t * mask, const float * sinks,
-                                    const int32_t * positions, float * out) {
+                                    const int32_t * positions, const int32_t * lines, float * out) {
     const ggml_type type  = (ggml_type) s->kind;
     const int64_t   width = s->width, rows = s->rows, cells = s->cells, heads = s->heads, kv_heads = s->kv_heads, padded = GGML_PAD(rows, 64);
     const int64_t   wider = std::max(width, s->v_width);
@@ -102,7 +102,8 @@ extern "C" bool uma_attention_graph(const uma_attention_shape * s, const float *
     std::vector<int32_t> known;
     if (positions) {
         known.assign(positions, positions + cells);
-        uma_positions_add(ctx, tk->data, ggml_nbytes(tk), &known);
+        const auto before = [](const void * lines, int32_t a, int32_t b) { return ((const int32_t *) lines)[a] < ((const int32_t *) lines)[b]; };
+        uma_positions_add(ctx, tk->data, ggml_nbytes(tk), {&known, lines, lines ? +before : nullptr});
     }
     ggml_tensor * ts = nullptr;
     if (sinks) {
@@ -140,7 +141,7 @@ struct node {
     const float *      sinks; // of the heads, or null
     float              scale, max_bias, softcap;
     int64_t            rows, heads, kv_heads, cells, shared; // shared: query heads to a K/V head
-    const int32_t *    positions; // of the cells, or null
+    order              by; // of the cells
 
     explicit node(ggml_tensor * d) : q(d->src[0]), k(d->src[1]), v(d->src[2]), mask(d->src[3]), dst(d) {
         sinks = d->src[4] ? (const float *) d->src[4]->data : nullptr;
@@ -148,8 +149,10 @@ struct node {
         memcpy(&max_bias, d->op_params + 1, sizeof(max_bias));
         memcpy(&softcap, d->op_params + 2, sizeof(softcap));
         rows = q->ne[1], heads = q->ne[2], kv_heads = k->ne[2], cells = k->ne[1], shared = heads / kv_heads;
-        const std::vector<int32_t> * p = uma_positions(k->data);
-        positions                      = p && (int64_t) p->size() >= cells && k->ne[3] == 1 ? p->data() : nullptr;
+        const uma_order o = uma_positions(k->data);
+        if (o.positions && (int64_t) o.positions->size() >= cells && k->ne[3] == 1) {
+            by = {o.positions->data(), o.cells, o.before};
+        }
     }
 };
 
@@ -323,7 +326,7 @@ extern "C" void __wrap_ggml_compute_forward_flash_attn_ext(const struct ggml_com
 
     common of{&mine.seen, nullptr};
     if (params->ith == 0) {
-        of.seen->begin({n.mask, n.positions, n.rows, n.cells, streams}, params->nth);
+        of.seen->begin({n.mask, n.by, n.rows, n.cells, streams}, params->nth);
         if (split && (int64_t) mine.parts.size() < shared * room) {
             mine.parts.resize(shared * room);
         }

@@ -30,6 +30,7 @@ type attentionCase struct {
 	k, v                                       []byte
 	mask                                       []uint16 // nil: every row sees every cell
 	positions                                  []int32  // of the cells; nil: not known
+	lines                                      []int32  // their order at one position; nil: none share one
 }
 
 // attention computes c on the CPU backend with as many threads: [rows][heads][vWidth].
@@ -42,7 +43,7 @@ func attention(c *attentionCase, threads int) []float32 {
 	if !C.uma_attention_graph(&shape, (*C.float)(unsafe.SliceData(c.q)), unsafe.Pointer(unsafe.SliceData(c.k)),
 		unsafe.Pointer(unsafe.SliceData(c.v)), (*C.uint16_t)(unsafe.SliceData(c.mask)),
 		(*C.float)(unsafe.SliceData(c.sinks)), (*C.int32_t)(unsafe.SliceData(c.positions)),
-		(*C.float)(unsafe.SliceData(out))) {
+		(*C.int32_t)(unsafe.SliceData(c.lines)), (*C.float)(unsafe.SliceData(out))) {
 		panic("no memory for the graph")
 	}
 	return out

@@ -11,9 +11,22 @@
 
 namespace {
 
+// order is that of cells. before is null where no two have one position.
+struct order {
+    const int32_t * position = nullptr; // of each cell; null: it is not known
+    const void *    cells    = nullptr;
+    bool (*before)(const void * cells, int32_t a, int32_t b) = nullptr;
+
+    bool operator==(const order & b) const { return position == b.position && cells == b.cells && before == b.before; }
+
+    // behind reports whether cell b follows cell a, which may have its position.
+    bool behind(int32_t a, int32_t b) const { return position[a] < position[b] || (position[a] == position[b] && before && before(cells, a, b)); }
+};
+
 // list fills c from a row of the mask: n halves, a multiple of 4. They are in the pool's order; it reports whether that is
 // the order of positions, too.
-bool list(const uint16_t * mask, int64_t n, const int32_t * position, uma_cells & c) {
+bool list(const uint16_t * mask, int64_t n, const order & by, uma_cells & c) {
+    const int32_t *    position = by.position;
     constexpr uint16_t hidden  = 0xFC00; // -infinity
     int32_t            last    = -1;
     bool               ordered = true;
@@ -49,6 +62,9 @@ bool list(const uint16_t * mask, int64_t n, const int32_t * position, uma_cells 
             }
         }
     }
+    for (int64_t i = 1; ordered && by.before && i < c.n; i++) {
+        ordered = by.behind(c.at[i - 1], c.at[i]);
+    }
     return ordered;
 }
 
@@ -58,32 +74,41 @@ struct piece {
     int64_t from, n;
 };
 
-// sort brings c into the order of positions, and reports whether no two are the same. A conversation lies in few pieces.
-bool sort(uma_cells & c, const int32_t * position, std::vector<piece> & pieces, std::vector<int32_t> & at, std::vector<float> & bias) {
+// arrange sorts the pieces of c and reports whether each cell is behind the one before it. With one, a piece is a cell.
+bool arrange(uma_cells & c, const order & by, bool one, std::vector<piece> & pieces, std::vector<int32_t> & at, std::vector<float> & bias) {
     int32_t last = 0;
     pieces.clear();
     for (int64_t i = 0; i < c.n; i++) {
-        const int32_t p = position[c.at[i]];
-        if (i == 0 || p != last + 1) {
+        const int32_t p = by.position[c.at[i]];
+        if (i == 0 || one || p != last + 1) {
             pieces.push_back({p, i, 0});
         }
         pieces.back().n++;
         last = p;
     }
-    std::stable_sort(pieces.begin(), pieces.end(), [](const piece & a, const piece & b) { return a.position < b.position; });
+    std::stable_sort(pieces.begin(), pieces.end(), [&](const piece & a, const piece & b) {
+        return a.position < b.position || (a.position == b.position && by.before && by.before(by.cells, c.at[a.from], c.at[b.from]));
+    });
     at.assign(c.at, c.at + c.n);
     bias.assign(c.bias, c.bias + c.n);
     int64_t to = 0;
-    bool    distinct = true;
-    last             = -1;
     for (const piece & p : pieces) {
         memcpy(c.at + to, at.data() + p.from, p.n * sizeof(int32_t));
         memcpy(c.bias + to, bias.data() + p.from, p.n * sizeof(float));
         to += p.n;
-        distinct &= p.position > last;
-        last = p.position + (int32_t) p.n - 1;
     }
-    return distinct;
+    for (int64_t i = 1; i < c.n; i++) {
+        if (!by.behind(c.at[i - 1], c.at[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// sort brings c into the order of cells, and reports whether it tells all of them apart. A conversation lies in few pieces;
+// that the rows of an image lie in some of them is seen when these are sorted.
+bool sort(uma_cells & c, const order & by, std::vector<piece> & pieces, std::vector<int32_t> & at, std::vector<float> & bias) {
+    return arrange(c, by, false, pieces, at, bias) || (by.before && arrange(c, by, true, pieces, at, bias));
 }
 
 // MASK_CHUNK cells of the mask are compared at once.
@@ -139,11 +164,11 @@ class lists {
     // source is what lists are made from.
     struct source {
         const ggml_tensor * mask;      // or null: every row sees every cell
-        const int32_t *     positions; // of the cells, or null
+        order               by;
         int64_t             rows, cells, streams;
 
         bool operator==(const source & b) const {
-            return mask == b.mask && positions == b.positions && rows == b.rows && cells == b.cells && streams == b.streams;
+            return mask == b.mask && by == b.by && rows == b.rows && cells == b.cells && streams == b.streams;
         }
     };
 
@@ -184,7 +209,7 @@ class lists {
             p.one_at.resize(of.cells), p.one_bias.resize(of.cells);
             uma_cells c = {p.one_at.data(), p.one_bias.data(), of.cells};
             if (mask) {
-                next = list(mask, of.cells, of.positions, c) || sort(c, of.positions, p.pieces, p.old_at, p.old_bias) ? mask : nullptr;
+                next = list(mask, of.cells, of.by, c) || sort(c, of.by, p.pieces, p.old_at, p.old_bias) ? mask : nullptr;
             } else {
                 for (int32_t i = 0; i < of.cells; i++) {
                     c.at[i] = i, c.bias[i] = 0;

@@ -412,6 +412,11 @@ func TestAttentionOfARowIsItsOwn(t *testing.T) {
 			}
 			alone.positions = make([]int32, cells)
 		}
+		// The rows of an image share a position and are in the order of their lines.
+		image := rapid.SampledFrom([]int{1, 7}).Draw(t, "rows at a position")
+		if image > 1 && alone.positions != nil {
+			alone.lines = make([]int32, cells)
+		}
 		stride, at := len(d.k)/cells, rng.IntN(2)
 		for c := range cells {
 			if d.mask[r*cells+c] == hidden {
@@ -421,7 +426,10 @@ func TestAttentionOfARowIsItsOwn(t *testing.T) {
 			copy(alone.v[places[at]*stride:], d.v[c*stride:][:stride])
 			alone.mask[places[at]] = 0
 			if alone.positions != nil {
-				alone.positions[places[at]] = int32(c)
+				alone.positions[places[at]] = int32(c / image)
+			}
+			if alone.lines != nil {
+				alone.lines[places[at]] = int32(c % image)
 			}
 			at++
 			if gap := rng.IntN(4); gap == 0 && at < c { // somewhere else, with other gaps
@@ -454,12 +462,12 @@ func testAttentionOfAPromptsRows(t *rapid.T) {
 	for c := range position {
 		position[c] = int32(c)
 	}
-	order := rapid.SampledFrom([]string{"in order", "turned", "shuffled", "twice"}).Draw(t, "order")
+	order := rapid.SampledFrom([]string{"in order", "turned", "shuffled", "twice", "images"}).Draw(t, "order")
 	switch order {
 	case "turned":
 		by := rng.IntN(cells)
 		position = slices.Concat(position[by:], position[:by])
-	case "shuffled":
+	case "shuffled", "images":
 		rng.Shuffle(cells, func(i, j int) { position[i], position[j] = position[j], position[i] })
 	case "twice":
 		for c := range position {
@@ -470,6 +478,12 @@ func testAttentionOfAPromptsRows(t *rapid.T) {
 	}
 	if rng.IntN(2) == 0 {
 		d.positions = position
+		if order == "images" {
+			d.positions, d.lines = make([]int32, cells), make([]int32, cells)
+			for c, at := range position {
+				d.positions[c], d.lines[c] = at/9, at%9
+			}
+		}
 	}
 	window := rapid.SampledFrom([]int{cells, cells, 40}).Draw(t, "window")
 	d.see(func(r, c int) bool {

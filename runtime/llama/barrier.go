@@ -7,7 +7,11 @@ package llama
 // #include "bridge.h"
 import "C"
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/uma-serve/uma-serve/runtime/llama/known"
+)
 
 // checkPool refuses a pool that barrier.cpp would misread, and frees it.
 func checkPool(p *C.struct_ggml_threadpool, threads int) (*C.struct_ggml_threadpool, error) {
@@ -21,8 +25,8 @@ func checkPool(p *C.struct_ggml_threadpool, threads int) (*C.struct_ggml_threadp
 
 // ComputeThreads implements runtime.ThreadSetter.
 func (e *engine) ComputeThreads(dst []int) []int {
-	var ids [maxThreads]C.int32_t
-	n := C.uma_compute_threads(&ids[0], maxThreads)
+	var ids [known.MaxThreads]C.int32_t
+	n := C.uma_compute_threads(&ids[0], known.MaxThreads)
 	for _, id := range ids[:n] {
 		dst = append(dst, int(id))
 	}

@@ -39,6 +39,15 @@ template <class L> bool some_rotated(const L & layers, const llama_hparams & h) 
     return false;
 }
 
+// The rows of an image are in the order of their lines. Trees without the other dimensions of a cell have no such rows.
+template <class C> auto line_before(const C & c, int32_t a, int32_t b, int) -> decltype(c.ext_get(0).y, false) {
+    const auto &p = c.ext_get(a), &q = c.ext_get(b);
+    return p.y < q.y || (p.y == q.y && p.x < q.x);
+}
+template <class C> bool line_before(const C &, int32_t, int32_t, long) { return false; }
+
+bool before(const void * cells, int32_t a, int32_t b) { return line_before(*(const llama_kv_cells *) cells, a, b, 0); }
+
 template <auto member> struct layers_by {
     friend bool rotates(const llama_kv_cache & c, const llama_hparams & h) { return some_rotated(c.*member, h); }
 };
@@ -69,7 +78,7 @@ void give_back(ggml_backend_buffer_t b) {
     }
 }
 
-int know(const void * owner, const llama_kv_cache * c) {
+int know(const void * owner, const llama_kv_cache * c, bool shared) {
     const std::vector<llama_kv_cells> * cells = c ? cells_of(*c) : nullptr;
     if (!cells || cells->size() != 1) { // several streams: a key's place is not its cell's number
         return 0;
@@ -77,7 +86,7 @@ int know(const void * owner, const llama_kv_cache * c) {
     int n = 0;
     for (const auto & b : buffers_of(*c)) {
         if (ggml_backend_buffer_is_host(b.second.get())) {
-            uma_positions_add(owner, ggml_backend_buffer_get_base(b.second.get()), ggml_backend_buffer_get_size(b.second.get()), &positions_of((*cells)[0]));
+            uma_positions_add(owner, ggml_backend_buffer_get_base(b.second.get()), ggml_backend_buffer_get_size(b.second.get()), {&positions_of((*cells)[0]), &(*cells)[0], shared ? before : nullptr});
             give_back(b.second.get());
             n++;
         }
@@ -89,10 +98,12 @@ int know(const void * owner, const llama_kv_cache * c) {
 
 int uma_positions_know(struct llama_context * ctx) {
     llama_memory_i * memory = llama_get_memory(ctx);
+    const auto       rope   = llama_get_model(ctx)->hparams.rope_type;
+    const bool       shared = rope == LLAMA_ROPE_TYPE_MROPE || rope == LLAMA_ROPE_TYPE_IMROPE;
     if (const auto * two = dynamic_cast<llama_kv_cache_iswa *>(memory)) {
-        return know(ctx, two->get_base()) + know(ctx, two->get_swa());
+        return know(ctx, two->get_base(), shared) + know(ctx, two->get_swa(), shared);
     }
-    return know(ctx, dynamic_cast<llama_kv_cache *>(memory));
+    return know(ctx, dynamic_cast<llama_kv_cache *>(memory), shared);
 }
 
 int uma_positions_shift(struct llama_context * ctx) {

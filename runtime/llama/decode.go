@@ -32,8 +32,10 @@ func (e *engine) Decode() error {
 	if len(e.batch.Images) == 0 {
 		rc = e.compute(e.rowsBegun)
 	} else if code, err := e.decodeImages(); err != nil {
+		e.setIndexes()
 		return err
 	} else if rc = code; rc == 1 {
+		e.setIndexes()
 		e.dropBatch()
 	}
 	return e.finish(rc)
@@ -78,7 +80,8 @@ func (e *engine) Wait() error { return e.finish(C.uma_wait(e.ctx)) }
 // begin checks the batch and readies what a decode reads.
 func (e *engine) begin() error {
 	e.closed.AssertOpen()
-	e.rows, e.mixed = 0, false
+	e.rows = 0
+	e.beginImages()
 	e.aborted.Store(0)
 	if e.batch.Cancelled != nil && e.batch.Cancelled() {
 		return runtime.ErrAborted
@@ -93,6 +96,9 @@ func (e *engine) begin() error {
 			return err
 		}
 		e.rowsBegun = e.fill(n)
+	}
+	if err := e.setPositions(); err != nil {
+		return err
 	}
 	b := &e.batch.Bound
 	e.stop.decide, e.stop.limit, e.stop.expected = C.int64_t(b.Decide), C.int64_t(b.Limit), C.int64_t(b.Expected)
@@ -114,6 +120,7 @@ func (e *engine) begin() error {
 // finish takes what uma_decode returned.
 func (e *engine) finish(rc C.int32_t) error {
 	e.took = time.Since(e.begun)
+	e.setIndexes()
 	copy(e.batch.Logits, e.has)
 	e.shifted = e.shifted && rc < 0
 	switch {

@@ -15,6 +15,7 @@ import (
 	"unsafe"
 
 	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/runtime/llama/known"
 )
 
 // refused are the libraries that start has not used; said are the errors beside. Constant after start.
@@ -29,7 +30,7 @@ var start = sync.OnceFunc(func() {
 	keepWeights()
 	registerKernels()
 	said = drainLogs(slog.LevelError)
-	for _, library := range backendLibraries() {
+	for _, library := range known.BackendLibraries() {
 		before := C.ggml_backend_reg_count()
 		loadBackend(library)
 		// Drained here, so that no model's error has the reason why a library is not used.

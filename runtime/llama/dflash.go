@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/runtime/llama/picks"
 )
 
 // A DFlash head guesses a block of tokens in one pass. Its cells hold what its layers make of the states of the model's
@@ -29,7 +30,7 @@ type blocks struct {
 	pos    []runtime.Pos         // of the rows of states; with positions in several dimensions, each behind the other
 	seq    []runtime.Seq
 	sides  int // dimensions of a position
-	picks
+	picks.Picks
 }
 
 // openBlocks makes the batches of a head that guesses blocks, of so many rows. That of states has embeddings in the
@@ -47,8 +48,8 @@ func (f *headFile) openBlocks(h *head, rows int) {
 	f.pos, f.seq = unsafe.Slice((*runtime.Pos)(b.pos), f.sides*rows), unsafe.Slice((*runtime.Seq)(seqs), rows)
 	f.noise, f.seqs = newBatch(rows)
 	h.mixes.at = make([]int32, rows)
-	if f.most > 0 {
-		f.openPicks(rows, h.nVoc)
+	if f.Most > 0 {
+		f.Picks.Open(rows, h.nVoc)
 		C.uma_keep_states(h.ctx, true, false)
 	}
 	f.mask = runtime.Token(C.llama_vocab_mask(C.llama_model_get_vocab(h.model)))
@@ -74,13 +75,13 @@ func (h *head) decodeBlocks() error {
 	if n := f.fillNoise(b, h.has, h.mixes.at); rc == 0 && n > 0 {
 		rc = C.uma_decode(h.ctx, f.noise, C.int32_t(n), false, h.stop)
 	}
-	for i, before := 0, 0; rc == 0 && f.most > 0 && i < len(b.Token); i++ {
+	for i, before := 0, 0; rc == 0 && f.Most > 0 && i < len(b.Token); i++ {
 		if h.has[i] == 0 {
 			before = 0
 		} else if of := h.state(int(h.mixes.at[i]), h.width); of == nil {
 			return fmt.Errorf("%w: the head left no candidates", runtime.ErrDecode)
 		} else {
-			before = f.pick(i, of, before)
+			before = f.Pick(i, of, before)
 		}
 	}
 	h.mixes.split = true // rows are elsewhere in the batch of blocks

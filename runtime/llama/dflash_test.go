@@ -13,6 +13,7 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/enginetest"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
+	"github.com/uma-serve/uma-serve/runtime/llama/picks"
 )
 
 // dflashOf is a random DFlash head of TinyTarget, edited.
@@ -45,8 +46,8 @@ func TestKindsOfBlocks(t *testing.T) {
 // TestPicks: the guesses are the best candidates, each by the scores behind the one before.
 func TestPicks(t *testing.T) {
 	nan := float32(math.NaN())
-	p := picks{most: 2}
-	p.openPicks(4, 10)
+	p := picks.Picks{Most: 2}
+	p.Open(4, 10)
 	rows := [][]float32{
 		{3, 4, 1, 2, 1, 2}, // behind the newest token: the same in each column
 		{5, 6, 9, 0, 0, 9}, // behind 3 it is 5, behind 4 it is 6
@@ -55,13 +56,13 @@ func TestPicks(t *testing.T) {
 	}
 	before := 0
 	for i, want := range []runtime.Token{4, 6, 8, -1} {
-		before = p.pick(i, rows[i], before)
-		row := p.candidates(i)
+		before = p.Pick(i, rows[i], before)
+		row := p.Candidates(i)
 		if tok, _ := ArgMax(row); tok != want {
 			t.Errorf("guess %d is %d of %v, want %d", i, tok, row, want)
 		}
 	}
-	if row := p.candidates(1); row[5] != 0 || row[6] != 9 || row[7] != float32(math.Inf(-1)) {
+	if row := p.Candidates(1); row[5] != 0 || row[6] != 9 || row[7] != float32(math.Inf(-1)) {
 		t.Errorf("the logits are %v", row)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/runtime/llama/known"
 )
 
 // Embeddings come from the same context as answers. With pooling "none" a context that is told to
@@ -64,10 +65,10 @@ func (e *engine) encoderContext(c *C.uma_context_options) error {
 	rows := max(longest, int(c.n_ubatch)) + encoderTile
 	c.n_ctx, c.n_batch, c.n_ubatch = C.uint32_t(rows), C.uint32_t(rows), C.uint32_t(rows)
 	c.whole_texts = true
-	if unusedMemory[e.meta("general.architecture")] {
+	if known.UnusedMemory[e.meta("general.architecture")] {
 		c.n_ctx = 1 // the least of that memory; whole_texts keeps llama.cpp from cutting n_batch to it
 	}
-	c.n_seq_max = min(c.n_seq_max+1, maxSequences) // one for the rows that fill a batch up: see sequences
+	c.n_seq_max = min(c.n_seq_max+1, known.MaxSequences) // one for the rows that fill a batch up: see sequences
 	c.embeddings, e.embeds = true, true
 	return nil
 }

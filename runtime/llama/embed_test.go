@@ -14,6 +14,7 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/enginetest"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
+	"github.com/uma-serve/uma-serve/runtime/llama/known"
 )
 
 func openEmbedder(t testing.TB, cfg ggufgen.Config, o runtime.Options) *engine {
@@ -341,7 +342,8 @@ func TestEncoderSizes(t *testing.T) {
 	}{{0, 0, 256, 512}, {4096, 64, 256, 256}, {100, 64, 100, 100}, {100, 1000, 100, 1000}} {
 		e := openEmbedder(t, cfg, runtime.Options{ContextTokens: c.context, MicroBatch: c.micro, Sequences: 256})
 		caps := e.Capabilities()
-		if caps.ContextTokens != c.wantContext || caps.MaxBatch != c.wantBatch || caps.MaxSequences != maxSequences-1 {
+		if caps.ContextTokens != c.wantContext || caps.MaxBatch != c.wantBatch ||
+			caps.MaxSequences != known.MaxSequences-1 {
 			t.Errorf("context %d, micro batch %d: %+v", c.context, c.micro, caps)
 		}
 		b := e.Batch()

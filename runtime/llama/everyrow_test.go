@@ -15,6 +15,7 @@ import (
 	"github.com/uma-serve/uma-serve/model/gguf/gguffile"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
+	"github.com/uma-serve/uma-serve/runtime/llama/known"
 )
 
 // renamed is a small model of Llama's under another architecture's name, its tensors as edit makes them.
@@ -91,7 +92,7 @@ func cogvlm(t *testing.T) string {
 // chameleon normalises queries and keys, head by head, and has tokens that are images.
 func chameleon(t *testing.T) string {
 	cfg := ggufgen.Tiny()
-	cfg.VocabSize, cfg.KVHeads = hiddenTokens["chameleon"][1]+64, cfg.Heads
+	cfg.VocabSize, cfg.KVHeads = known.HiddenTokens["chameleon"][1]+64, cfg.Heads
 	head := cfg.Embedding / cfg.Heads
 	return renamed(t, cfg, "chameleon", func(tensors []gguffile.Tensor) []gguffile.Tensor {
 		for i := range cfg.Layers {
@@ -112,7 +113,7 @@ func chameleon(t *testing.T) string {
 // all rows or cannot do without one. Tokens that are hidden are hidden in each row.
 func TestEveryRow(t *testing.T) {
 	for arch, path := range map[string]string{"cogvlm": cogvlm(t), "chameleon": chameleon(t)} {
-		t.Run(arch, func(t *testing.T) { testEveryRow(t, path, hiddenTokens[arch]) })
+		t.Run(arch, func(t *testing.T) { testEveryRow(t, path, known.HiddenTokens[arch]) })
 	}
 }
 

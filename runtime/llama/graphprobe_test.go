@@ -15,6 +15,7 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/enginetest"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
+	"github.com/uma-serve/uma-serve/runtime/llama/known"
 )
 
 // openProbing opens a model whose graphs probe rows, on the processor unless UMA_TEST_GPU_LAYERS is set.
@@ -237,11 +238,11 @@ func TestGraphProbeRows(t *testing.T) {
 // TestGraphProbeIsOff: rows are probed on the host where the output layer is on the processor, and of a model whose
 // rows are changed after they are computed.
 func TestGraphProbeIsOff(t *testing.T) {
-	hides := hiddenTokens["llama"]
-	hiddenTokens["llama"] = [2]int{5, 9}
+	hides := known.HiddenTokens["llama"]
+	known.HiddenTokens["llama"] = [2]int{5, 9}
 	changed := mustOpen(t, runtime.Options{ModelPath: model(t, ggufgen.Tiny()), ContextTokens: 256,
 		ProbeRows: "always"})
-	hiddenTokens["llama"] = hides
+	known.HiddenTokens["llama"] = hides
 	for name, e := range map[string]runtime.Engine{
 		"on the processor": mustOpen(t, runtime.Options{ModelPath: model(t, ggufgen.Tiny()), ContextTokens: 256}),
 		"hidden tokens":    changed,

@@ -77,7 +77,7 @@ func (e *engine) openFile(o runtime.HeadOptions) (runtime.Head, error) {
 		h.file.shared, h.file.width, h.everyRow = true, h.width, false
 	case file.Architecture == gguf.ArchDFlash:
 		h.file.size, h.window = int(file.HeadFile.Block)-1, int(file.HeadFile.Window)
-		h.file.most = int(file.HeadFile.Candidates)
+		h.file.Most = int(file.HeadFile.Candidates)
 		if h.file.first = file.HeadFile.AnchorFirst; h.file.first {
 			h.file.size++
 		}

@@ -6,6 +6,7 @@
 
 #include "images.h"
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -19,6 +20,7 @@
 
 struct uma_images {
     mtmd_context * ctx;
+    bool           plane; // positions have several dimensions
     int32_t        width; // of an embedding
 };
 
@@ -48,6 +50,29 @@ template <typename F> mtmd_input_chunks * cut(uma_images * im, const char * what
         return true;
     });
     return out;
+}
+
+// The width of the grid that an image's rows are: each at the place of the image in time, and at its line and its column, with
+// the next row behind the longer side. 0: positions follow one another. -1: neither is so.
+int32_t width_of(const mtmd_input_chunk * part) {
+    const int32_t n = (int32_t) mtmd_input_chunk_get_n_tokens(part), positions = mtmd_input_chunk_get_n_pos(part);
+    if (mtmd_input_chunk_get_type(part) != MTMD_INPUT_CHUNK_TYPE_IMAGE) {
+        return positions == n ? 0 : -1;
+    }
+    const mtmd_image_tokens * rows = mtmd_input_chunk_get_tokens_image(part);
+    constexpr int32_t         from = 100;
+    int32_t                   width = 0;
+    const auto                at    = [&](int32_t i) { return mtmd_image_tokens_get_decoder_pos(rows, from, i); };
+    while (width < n && (int32_t) at(width).x == from + width && (int32_t) at(width).y == from) {
+        width++;
+    }
+    for (int32_t i = 0; i < n; i++) {
+        const auto p = at(i);
+        if (width == 0 || (int32_t) p.t != from || (int32_t) p.y != from + i / width || (int32_t) p.x != from + i % width || p.z != 0) {
+            return -1;
+        }
+    }
+    return width > 0 && n % width == 0 && positions == std::max(width, n / width) ? width : -1;
 }
 
 } // namespace
@@ -83,7 +108,16 @@ struct uma_images * uma_images_open(const char * projector, struct llama_model *
                 }
             }
         }
-        out             = new uma_images{ctx, (int32_t) llama_model_n_embd_inp(model)};
+        out = new uma_images{ctx, facts->plane, (int32_t) llama_model_n_embd_inp(model)};
+        if (facts->plane && facts->sees) {
+            const std::vector<uint8_t> gray(3 * 64 * 64, 128);
+            mtmd_input_chunks *        parts = uma_images_cut(out, gray.data(), 64, 64);
+            for (size_t i = 0; parts && i < mtmd_input_chunks_size(parts); i++) {
+                const mtmd_input_chunk * part = mtmd_input_chunks_get(parts, i);
+                facts->grid |= mtmd_input_chunk_get_type(part) == MTMD_INPUT_CHUNK_TYPE_IMAGE && width_of(part) > 0;
+            }
+            mtmd_input_chunks_free(parts);
+        }
         return true;
     });
     return out;
@@ -120,10 +154,12 @@ int32_t uma_images_part(struct uma_images * im, struct mtmd_input_chunks * parts
     size_t                   n    = mtmd_input_chunk_get_n_tokens(part);
     facts->text                   = nullptr;
     facts->together               = false;
+    facts->width                  = 0;
     if (mtmd_input_chunk_get_type(part) == MTMD_INPUT_CHUNK_TYPE_TEXT) {
         facts->text = mtmd_input_chunk_get_tokens_text(part, &n);
     } else {
         facts->together = mtmd_decode_use_non_causal(im->ctx, part);
+        facts->width    = im->plane ? width_of(part) : 0;
     }
     facts->positions = mtmd_input_chunk_get_n_pos(part);
     return (int32_t) n;
@@ -140,17 +176,13 @@ bool uma_images_encode(struct uma_images * im, struct mtmd_input_chunks * parts,
     });
 }
 
-int32_t uma_images_decode(struct llama_context * ctx, const float * rows, int32_t n, int32_t width, int32_t pos, int32_t seq, bool together, uma_stop * stop) {
-    std::vector<llama_pos>      places(n);
+int32_t uma_images_decode(struct llama_context * ctx, const float * rows, int32_t n, int32_t * places, int32_t seq, bool together, uma_stop * stop) {
     std::vector<int32_t>        counts(n, 1);
     std::vector<llama_seq_id *> lists(n, &seq);
     std::vector<int8_t>         outputs(n, 0);
-    for (int32_t i = 0; i < n; i++) {
-        places[i] = pos + i;
-    }
     llama_batch b = {};
     b.embd        = const_cast<float *>(rows);
-    b.pos         = places.data();
+    b.pos         = places;
     b.n_seq_id    = counts.data();
     b.seq_id      = lists.data();
     b.logits      = outputs.data();

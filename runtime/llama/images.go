@@ -8,18 +8,16 @@ import "C"
 
 import (
 	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"os"
 	goruntime "runtime"
 	"slices"
 	"time"
 	"unsafe"
 
 	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/runtime/grid"
 	"github.com/uma-serve/uma-serve/runtime/views"
 )
 
@@ -32,14 +30,16 @@ type images struct {
 	mark  [32]byte // of the projector: part of every hash
 	width int
 	views views.Cache
+	// Scratch of decodeImages.
+	later []int   // by sequence
+	at    []int32 // by row of the batch: its place in llama.cpp's last batch
+	mixed bool    // the last Decode had rows of images
 }
 
-// imageState has an engine's projector. later and at are scratch of decodeImages.
+// imageState has an engine's projector.
 type imageState struct {
-	images *images // nil: no projector
-	later  []int   // by sequence
-	at     []int32 // by row of the batch: its place in llama.cpp's last batch
-	mixed  bool    // the last Decode had rows of images
+	images *images         // nil: no projector
+	grids  *grid.Sequences // nil: an index is a position
 }
 
 // openImages opens the projector of o. The error names its file.
@@ -53,14 +53,15 @@ func (e *engine) openImages(o runtime.Options) error {
 	switch {
 	case e.encoder:
 		return refuse("the model is an encoder, which reads text alone")
-	case e.caps.Seals:
-		return refuse(fmt.Sprintf("architecture %q has recurrent layers or windows that cannot go back; images are "+
-			"read by models with full attention or with several sequences (--parallel 2)", e.info.Architecture))
+	case e.caps.Seals && !(e.info.Recurrent && e.knowsGrids()):
+		return refuse(fmt.Sprintf("architecture %q has no cells, or windows that cannot go back; images are read by "+
+			"models with full attention in some layers, and with windows by several sequences (--parallel 2)",
+			e.info.Architecture))
 	case e.everyRow || e.oneSequence || e.positions > 0:
 		return refuse(fmt.Sprintf("architecture %q cannot have embeddings beside tokens in its batches",
 			e.info.Architecture))
 	}
-	mark, size, err := fileMark(o.Projector)
+	mark, size, err := views.Mark(o.Projector)
 	if err != nil {
 		return refuse(err.Error())
 	}
@@ -86,14 +87,20 @@ func (e *engine) openImages(o runtime.Options) error {
 		facts: &runtime.Images{Projector: o.Projector, Sees: bool(facts.sees), Together: bool(facts.together),
 			SampleRate: int(facts.sample_rate), Bytes: size},
 	}
-	e.images.facts.Width = e.images.width
-	why := error(nil)
+	e.images.facts.Width, e.images.facts.Grids = e.images.width, bool(facts.plane)
+	var why error
 	switch {
 	case !bool(facts.sees) && facts.sample_rate <= 0:
 		why = refuse("it makes no embeddings of images and of sounds")
+	case bool(facts.plane) && bool(facts.sees) && !bool(facts.grid):
+		why = refuse(fmt.Sprintf("the rows of its images are no grid in the positions of architecture %q, which have "+
+			"several dimensions (M-RoPE): serve this model with --mmproj off", e.info.Architecture))
+	case bool(facts.plane) && !e.knowsGrids():
+		why = refuse(fmt.Sprintf("architecture %q has positions in several dimensions (M-RoPE), by which this build "+
+			"finds no cells of llama.cpp's memory (docs/engines.md): serve this model with --mmproj off",
+			e.info.Architecture))
 	case bool(facts.plane):
-		why = refuse(fmt.Sprintf("architecture %q has positions in several dimensions (M-RoPE), with which prefixes "+
-			"cannot be shared yet: serve this model with --mmproj off", e.info.Architecture))
+		e.grids = grid.NewSequences(e.caps.MaxSequences, cap(e.batch.Pos))
 	}
 	if why != nil {
 		e.closeImages()
@@ -101,28 +108,9 @@ func (e *engine) openImages(o runtime.Options) error {
 		return why
 	}
 	if name := C.GoString(&facts.device[0]); name != "" {
-		e.caps.Placed = withProjector(e.caps.Placed, name, uint64(facts.bytes))
+		e.caps.Placed = runtime.WithProjector(e.caps.Placed, name, uint64(facts.bytes))
 	}
 	return nil
-}
-
-// fileMark names a projector by its size and its beginning, which has all of its metadata and the first weights.
-func fileMark(path string) (mark [32]byte, size int64, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return mark, 0, err
-	}
-	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return mark, 0, err
-	}
-	h := sha256.New()
-	fmt.Fprintln(h, st.Size())
-	if _, err = io.CopyN(h, f, min(st.Size(), 1<<20)); err != nil {
-		return mark, 0, err
-	}
-	return [32]byte(h.Sum(nil)), st.Size(), nil
 }
 
 func (e *engine) closeImages() {
@@ -251,15 +239,16 @@ func (im *images) view(segments *C.struct_mtmd_input_chunks, hash [32]byte, caps
 			}
 			v.Tokens = append(v.Tokens, around...)
 			continue
-		case int(facts.positions) != n:
-			return nil, fmt.Errorf("its %d rows have %d positions, which this model's memory cannot "+
-				"share", n, facts.positions)
+		case facts.width < 0 || facts.width == 0 && int(facts.positions) != n:
+			return nil, fmt.Errorf("its %d rows take %d positions in an order that this server does not know", n,
+				facts.positions)
 		case bool(facts.together) && n > min(caps.MaxMicroBatch, caps.MaxBatch):
 			return nil, fmt.Errorf("a segment of it has %d rows, which are computed at once, and --ubatch-size is %d: "+
 				"set --ubatch-size %d", n, caps.MaxMicroBatch, n)
 		}
-		v.Segments = append(v.Segments, runtime.ViewSegment{At: len(v.Tokens), N: n, Together: bool(facts.together)})
-		v.Tokens = appendImage(v.Tokens, hash, len(v.Segments), n)
+		v.Segments = append(v.Segments, runtime.ViewSegment{At: len(v.Tokens), N: n, Together: bool(facts.together),
+			Width: int(facts.width)})
+		v.Tokens = views.AppendRows(v.Tokens, hash, len(v.Segments), n)
 		if encoded = append(encoded, i); len(v.Tokens) > caps.ContextTokens {
 			return nil, fmt.Errorf("it takes more than the %d tokens of the context: make it smaller or shorter, or "+
 				"start uma-serve with a larger --ctx-size", caps.ContextTokens)
@@ -288,20 +277,4 @@ func (im *images) encodeSegments(segments *C.struct_mtmd_input_chunks, v *runtim
 		}
 	}
 	return nil
-}
-
-// appendImage appends the ids of the n rows of a picture's segment.
-func appendImage(dst []runtime.Token, hash [32]byte, segment, n int) []runtime.Token {
-	var in [40]byte
-	copy(in[:], hash[:])
-	binary.LittleEndian.PutUint32(in[32:], uint32(segment))
-	for i := 0; i < n; {
-		binary.LittleEndian.PutUint32(in[36:], uint32(i))
-		sum := sha256.Sum256(in[:])
-		for k := 0; k < len(sum) && i < n; k += 4 {
-			dst = append(dst, runtime.ImageToken(binary.LittleEndian.Uint32(sum[k:]), i == 0))
-			i++
-		}
-	}
-	return dst
 }

@@ -15,7 +15,8 @@ struct uma_images;
 typedef struct {
     bool sees;     // it reads images
     bool together; // the rows of a part of an image see each other: they are decoded at once
-    bool plane;    // positions in several dimensions
+    bool plane;    // positions have several dimensions
+    bool grid;     // then: the rows of an image are a grid, as uma_images_facts_of_part has it
 
     int32_t sample_rate; // of the sounds that it reads, in samples a second; 0: it reads none
 
@@ -43,6 +44,7 @@ void                       uma_images_free_cut(struct mtmd_input_chunks * parts)
 typedef struct {
     const int32_t * text;      // tokens; NULL for rows of embeddings
     int32_t         positions; // that it takes
+    int32_t         width;     // of the grid of rows line by line, whose longer side it takes; 0: no grid, -1: another order of positions
     bool            together;  // its rows see each other
 } uma_images_facts_of_part;
 
@@ -52,9 +54,9 @@ int32_t uma_images_part(struct uma_images * im, struct mtmd_input_chunks * parts
 // Encodes part i into n floats at dst. One call at a time. false on failure.
 bool uma_images_encode(struct uma_images * im, struct mtmd_input_chunks * parts, int32_t i, float * dst, int64_t n);
 
-// llama_decode of n embeddings of the given width at positions pos, pos + 1, … of sequence seq. together: each row sees
-// all of them. Sets never of stop as the caller left it; the result is that of uma_decode.
-int32_t uma_images_decode(struct llama_context * ctx, const float * rows, int32_t n, int32_t width, int32_t pos, int32_t seq, bool together, uma_stop * stop);
+// llama_decode of n embeddings of the given width in sequence seq. places are their positions: n numbers for each dimension.
+// together: each row sees all of them. Sets never of stop as the caller left it; the result is that of uma_decode.
+int32_t uma_images_decode(struct llama_context * ctx, const float * rows, int32_t n, int32_t * places, int32_t seq, bool together, uma_stop * stop);
 
 // uma_decode of rows [from, from + n) of b. Their positions in the results begin at 0.
 int32_t uma_decode_rows(struct llama_context * ctx, struct llama_batch * b, int32_t from, int32_t n, uma_stop * stop);

@@ -21,25 +21,29 @@ func (e *engine) decodeImages() (rc C.int32_t, err error) {
 	if err := e.checkImages(); err != nil {
 		return 0, err
 	}
-	e.mixed = true
+	e.images.mixed = true
 	// The rest moves to the front of the batch, behind which the caller finds what it has written.
-	save := e.saveBatch()
-	defer save()
+	restore, has := b.Save(), slices.Clone(e.has[:len(b.Token)])
+	defer func() { restore(); copy(e.has, has) }()
+	if e.caps.Seals && e.freeCells() < len(b.Token) {
+		return 1, nil // part of the batch would not leave the states as they are
+	}
 	e.mixes.split, e.mixes.kept = false, 0
 	e.stop.decide = 0 // of several graphs no share is known
-	image := b.Images
+	image, later, places := b.Images, e.images.later, e.images.at
 	n, rest := len(b.Token), 0
 	for i := 0; i < n && rc == 0; {
 		to, s := i+1, b.Seq[i]
-		if i >= e.later[s] { // of the rest
-			e.moveRow(i, rest)
-			e.at[i] = int32(rest)
+		if i >= later[s] { // of the rest
+			b.Move(i, rest)
+			e.has[rest] = e.has[i]
+			places[i] = int32(rest)
 			rest++
 			i = to
 			continue
 		}
 		if len(image) == 0 || image[0].Row != i {
-			for to < n && b.Seq[to] == s && to < e.later[s] && e.sameMix(i, to) &&
+			for to < n && b.Seq[to] == s && to < later[s] && e.sameMix(i, to) &&
 				(len(image) == 0 || image[0].Row != to) {
 				to++
 			}
@@ -58,49 +62,44 @@ func (e *engine) decodeImages() (rc C.int32_t, err error) {
 			return 0, fmt.Errorf("%w: rows %d … %d of an image of %d rows, which must be in one batch",
 				runtime.ErrDecode, at, at+to-i-1, segment.N)
 		}
-		rows := segment.Rows[at*e.images.width : (at+to-i)*e.images.width]
 		e.useMixOf(i)
-		rc = C.uma_images_decode(e.ctx, (*C.float)(unsafe.SliceData(rows)), C.int32_t(to-i), C.int32_t(e.images.width),
-			C.int32_t(b.Pos[i]), C.int32_t(s), C.bool(segment.Together), e.stop)
+		rc = e.decodeRows(segment, at, i, to)
 		e.guard(s)
 		i = to
 	}
 	if rc == 0 && rest > 0 {
-		rc = e.computeRest(rest)
+		b.Shorten(rest)
+		rc = e.compute(rest)
 	}
 	return rc, nil
 }
 
-// saveBatch returns what puts the batch back as it is now.
-func (e *engine) saveBatch() func() {
-	b, n := &e.batch, len(e.batch.Token)
-	tokens, pos, seqs, what := slices.Clone(b.Token), slices.Clone(b.Pos), slices.Clone(b.Seq), slices.Clone(b.Logits)
-	mix, has := slices.Clone(b.Mix), slices.Clone(e.has[:n])
-	return func() {
-		b.Token, b.Pos, b.Seq, b.Logits, b.Mix = b.Token[:n], b.Pos[:n], b.Seq[:n], b.Logits[:n], b.Mix[:len(mix)]
-		copy(b.Token, tokens)
-		copy(b.Pos, pos)
-		copy(b.Seq, seqs)
-		copy(b.Logits, what)
-		copy(b.Mix, mix)
-		copy(e.has, has)
+// decodeRows computes rows [from, to) of the batch: those of p from its row at on.
+func (e *engine) decodeRows(p *runtime.ViewSegment, at, from, to int) C.int32_t {
+	b, width := &e.batch, e.images.width
+	s, spare, t := C.llama_seq_id(b.Seq[from]), C.llama_seq_id(-1), C.llama_pos(b.Pos[from])
+	inside := p.Width > 0 && at > 0
+	if inside && !e.caps.Seals {
+		// When llama.cpp gives up it removes from the first position of its batch on, and there the image begins: what
+		// the memory has of it gets another owner meanwhile. Without one to spare, llama.cpp is not told to give up.
+		if spare = C.llama_seq_id(e.emptySeq()); spare >= 0 {
+			C.llama_memory_seq_cp(e.mem, s, spare, t, -1)
+		}
 	}
-}
-
-func (e *engine) moveRow(from, to int) {
-	b := &e.batch
-	b.Token[to], b.Pos[to], b.Seq[to], b.Logits[to] = b.Token[from], b.Pos[from], b.Seq[from], b.Logits[from]
-	if e.has[to] = e.has[from]; len(b.Mix) > 0 {
-		b.Mix[to] = b.Mix[from]
+	never := e.stop.never
+	e.stop.never = never || C.bool(inside && spare < 0)
+	places := e.grids.Places(b, from, to, p.Width > 0)
+	rc := C.uma_images_decode(e.ctx, (*C.float)(unsafe.SliceData(p.Rows[at*width:])), C.int32_t(to-from),
+		(*C.int32_t)(unsafe.SliceData(places)), C.int32_t(s), C.bool(p.Together), e.stop)
+	e.stop.never = never
+	if spare >= 0 {
+		if rc != 0 {
+			C.llama_memory_seq_rm(e.mem, s, t, -1)
+			C.llama_memory_seq_cp(e.mem, spare, s, t, -1)
+		}
+		C.llama_memory_seq_rm(e.mem, spare, -1, -1)
 	}
-}
-
-// computeRest computes the first rows of the batch.
-func (e *engine) computeRest(rows int) C.int32_t {
-	b := &e.batch
-	b.Token, b.Pos, b.Seq, b.Logits = b.Token[:rows], b.Pos[:rows], b.Seq[:rows], b.Logits[:rows]
-	b.Mix = b.Mix[:min(rows, len(b.Mix))]
-	return e.compute(rows)
+	return rc
 }
 
 // sameMix reports whether two rows have the same adapters.
@@ -122,19 +121,20 @@ func (e *engine) checkImages() error {
 	if e.images == nil {
 		return fmt.Errorf("%w: rows of images, and the model has no projector", runtime.ErrDecode)
 	}
-	if e.later == nil {
-		e.later, e.at = make([]int, e.caps.MaxSequences), make([]int32, cap(b.Token))
+	if e.images.later == nil {
+		e.images.later, e.images.at = make([]int, e.caps.MaxSequences), make([]int32, cap(b.Token))
 	}
-	clear(e.later)
+	later := e.images.later
+	clear(later)
 	for _, r := range b.Images {
 		if p := r.Segment; r.At < 0 || r.At >= p.N || len(p.Rows) != p.N*e.images.width {
 			return fmt.Errorf("%w: row %d: row %d of an image with %d, in %d values", runtime.ErrDecode, r.Row,
 				r.At, p.N, len(p.Rows))
 		}
-		e.later[b.Seq[r.Row]] = r.Row + 1
+		later[b.Seq[r.Row]] = r.Row + 1
 	}
 	for i, s := range b.Seq {
-		if i < e.later[s] && b.Logits[i] != 0 {
+		if i < later[s] && b.Logits[i] != 0 {
 			return fmt.Errorf("%w: row %d has logits and lies before rows of an image", runtime.ErrDecode, i)
 		}
 	}
@@ -151,10 +151,16 @@ func (e *engine) dropBatch() {
 	}
 }
 
+func (e *engine) beginImages() {
+	if e.images != nil {
+		e.images.mixed = false
+	}
+}
+
 // place returns where row i of the batch was when it was computed.
 func (e *engine) place(i int) int {
-	if e.mixed {
-		return int(e.at[i])
+	if e.images != nil && e.images.mixed {
+		return int(e.images.at[i])
 	}
 	return i
 }

@@ -9,12 +9,13 @@ import (
 	"fmt"
 
 	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/runtime/grid"
 )
 
 const builtImages = false
 
 // imageState is empty: this build has no libmtmd.
-type imageState struct{ mixed bool }
+type imageState struct{ grids *grid.Sequences }
 
 func (e *engine) openImages(o runtime.Options) error {
 	if o.Projector == "" {
@@ -25,6 +26,7 @@ func (e *engine) openImages(o runtime.Options) error {
 }
 
 func (e *engine) closeImages() {}
+func (e *engine) beginImages() {}
 
 func (e *engine) decodeImages() (C.int32_t, error) {
 	return 0, fmt.Errorf("%w: rows of images", runtime.ErrUnsupported)

@@ -23,6 +23,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/invariants"
 	"github.com/uma-serve/uma-serve/model/gguf"
 	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/runtime/llama/known"
 )
 
 const (
@@ -78,8 +79,8 @@ type engine struct {
 	// guarded has for each sequence the position below which its cells have a second owner (windows.go); nil: the
 	// memory has no window, or the engine one sequence.
 	guarded               []runtime.Pos
-	everyRow, oneSequence bool   // see needsEveryRow, oneSequence
-	hidden                [2]int // see hiddenTokens
+	everyRow, oneSequence bool   // see known.NeedsEveryRow, known.OneSequence
+	hidden                [2]int // see known.HiddenTokens
 	// ordered: attention knows the positions of the cells.
 	ordered bool
 	// positions are the rows of the table of learned positions, 0 = none. llama.cpp looks a position up without a
@@ -129,7 +130,7 @@ func Open(o runtime.Options) (runtime.Engine, error) {
 	typeV, errV := kvType("KV type for V", o.KVTypeV)
 	flash, errF := flashAttn(o.FlashAttn)
 	file, errFile := checkFile(o.ModelPath)
-	if err := errors.Join(errK, errV, errF, checkOptions(o), errFile); err != nil {
+	if err := errors.Join(errK, errV, errF, known.CheckOptions(o), errFile); err != nil {
 		return nil, err
 	}
 	if lacks := C.uma_processor_lacks(); lacks != nil {
@@ -216,7 +217,7 @@ func loadModel(o *runtime.Options, head bool) (*C.struct_llama_model, error) {
 		return nil, modelError(o.ModelPath, err.Error())
 	}
 	var inHost *C.char
-	if text := expertsPattern(o.CPUMoE); text != "" && layers > 0 {
+	if text := runtime.ExpertsPattern(o.CPUMoE); text != "" && layers > 0 {
 		inHost = C.CString(text)
 		defer C.free(unsafe.Pointer(inHost))
 	}
@@ -260,7 +261,7 @@ func (e *engine) load(o runtime.Options) (err error) {
 		return modelError(o.ModelPath, err.Error())
 	}
 	arch := e.meta("general.architecture")
-	e.everyRow, e.oneSequence, e.hidden = needsEveryRow[arch], oneSequence[arch], hiddenTokens[arch]
+	e.everyRow, e.oneSequence, e.hidden = known.NeedsEveryRow[arch], known.OneSequence[arch], known.HiddenTokens[arch]
 	if e.hidden[1] > e.nVoc {
 		return modelError(o.ModelPath, fmt.Sprintf("architecture %q has at least %d tokens, and its vocabulary %d",
 			arch, e.hidden[1], e.nVoc))
@@ -291,7 +292,7 @@ func (e *engine) createContext(o runtime.Options, typeK, typeV, flash int32) err
 	c.n_ubatch = C.uint32_t(orDefault(o.MicroBatch, defaultMicroBatch))
 	c.n_seq_max = C.uint32_t(orDefault(o.Sequences, 1))
 	if e.guards(o) {
-		c.n_seq_max = min(2*c.n_seq_max, maxSequences)
+		c.n_seq_max = min(2*c.n_seq_max, known.MaxSequences)
 		c.n_ubatch = max(c.n_ubatch, 2) // the rows of a Decode (batchRows): a prompt progresses beside an answer
 	}
 	c.n_threads, c.n_threads_batch = C.int32_t(threads), C.int32_t(threadsBatch)
@@ -304,7 +305,7 @@ func (e *engine) createContext(o runtime.Options, typeK, typeV, flash int32) err
 	c.stop = e.stop
 	if o.Sequences > 1 && (C.llama_model_is_recurrent(e.model) || C.llama_model_is_hybrid(e.model)) {
 		if e.stateBytes = int64(C.uma_state_bytes(e.model, c)); e.stateBytes > 0 {
-			c.n_seq_max += C.uint32_t(min(o.SealBytes/e.stateBytes, int64(maxSequences-o.Sequences)))
+			c.n_seq_max += C.uint32_t(min(o.SealBytes/e.stateBytes, int64(known.MaxSequences-o.Sequences)))
 		}
 	}
 	if e.encoder {
@@ -319,7 +320,7 @@ func (e *engine) createContext(o runtime.Options, typeK, typeV, flash int32) err
 			"; a smaller context needs less memory")
 	}
 	if e.encoder {
-		e.mem = nil // see unusedMemory
+		e.mem = nil // see known.UnusedMemory
 	} else if e.mem = C.llama_get_memory(e.ctx); e.mem == nil {
 		return modelError(o.ModelPath,
 			fmt.Sprintf("architecture %q: it neither generates text token by token nor is a "+

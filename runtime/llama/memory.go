@@ -6,12 +6,14 @@ package llama
 import "C"
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
 	"unsafe"
 
 	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/runtime/grid"
 )
 
 // seqOK guards every call below: llama.cpp aborts the process on a sequence id it does not know.
@@ -21,14 +23,22 @@ func (e *engine) SeqRange(s runtime.Seq) (first, last runtime.Pos) {
 	if !e.seqOK(s) || e.encoder {
 		return -1, -1
 	}
+	if e.hasGrids(s) {
+		return e.endOf(s, false), e.endOf(s, true)
+	}
 	return runtime.Pos(C.llama_memory_seq_pos_min(e.mem, C.llama_seq_id(s))),
 		runtime.Pos(C.llama_memory_seq_pos_max(e.mem, C.llama_seq_id(s)))
 }
 
 func (e *engine) SeqRemove(s runtime.Seq, p0, p1 runtime.Pos) bool {
-	if !e.seqOK(s) {
+	if !e.seqOK(s) || !e.remove(s, p0, p1) {
 		return false
 	}
+	e.trimGrids(s)
+	return true
+}
+
+func (e *engine) remove(s runtime.Seq, p0, p1 runtime.Pos) bool {
 	first, last := e.SeqRange(s)
 	p0 = max(p0, 0)
 	if p1 < 0 || p1 > last {
@@ -45,7 +55,7 @@ func (e *engine) SeqRemove(s runtime.Seq, p0, p1 runtime.Pos) bool {
 		// The remaining cells would attend to cells that the sliding window has dropped.
 		return false
 	}
-	if !bool(C.llama_memory_seq_rm(e.mem, C.llama_seq_id(s), C.llama_pos(p0), C.llama_pos(p1))) {
+	if !e.removeRange(s, p0, p1) {
 		return false
 	}
 	e.unguard(s, p0, p1)
@@ -57,7 +67,7 @@ func (e *engine) SeqCopy(src, dst runtime.Seq, p0, p1 runtime.Pos) {
 		if e.caps.Seals {
 			p0, p1 = -1, -1 // the whole, as the contract asks; DeepSeek 4's memory asserts that it is asked for so
 		}
-		C.llama_memory_seq_cp(e.mem, C.llama_seq_id(src), C.llama_seq_id(dst), C.llama_pos(p0), C.llama_pos(p1))
+		e.copyRange(src, dst, p0, p1)
 		e.guard(dst)
 	}
 }
@@ -120,7 +130,7 @@ func (e *engine) scratchOK(s, scratch runtime.Seq) error {
 
 func (e *engine) SnapshotSize(s runtime.Seq, p0, p1 runtime.Pos) (n int, err error) {
 	err = e.withRange(s, e.emptySeq(), p0, p1, func(q runtime.Seq) error {
-		n = int(C.llama_state_seq_get_size(e.ctx, C.llama_seq_id(q)))
+		n = e.grids.Of(q).Size() + int(C.llama_state_seq_get_size(e.ctx, C.llama_seq_id(q)))
 		return nil
 	})
 	if err != nil {
@@ -141,15 +151,18 @@ func (e *engine) emptySeq() runtime.Seq {
 
 func (e *engine) Snapshot(dst []byte, s, scratch runtime.Seq, p0, p1 runtime.Pos) (n int, err error) {
 	err = e.withRange(s, scratch, p0, p1, func(q runtime.Seq) error {
-		need := int(C.llama_state_seq_get_size(e.ctx, C.llama_seq_id(q)))
+		list := e.grids.Of(q)
+		need := list.Size() + int(C.llama_state_seq_get_size(e.ctx, C.llama_seq_id(q)))
 		if len(dst) < need {
 			return fmt.Errorf("needs %d bytes, the buffer has %d", need, len(dst))
 		}
-		n = int(C.llama_state_seq_get_data(e.ctx, (*C.uint8_t)(unsafe.SliceData(dst)), C.size_t(len(dst)),
+		state := dst[len(list.Append(dst[:0])):]
+		n = int(C.llama_state_seq_get_data(e.ctx, (*C.uint8_t)(unsafe.SliceData(state)), C.size_t(len(state)),
 			C.llama_seq_id(q)))
 		if n == 0 {
 			return fmt.Errorf("llama.cpp: %s", drainLogs(slog.LevelError))
 		}
+		n += list.Size()
 		return nil
 	})
 	if err != nil {
@@ -167,6 +180,16 @@ func (e *engine) Restore(src []byte, s, scratch runtime.Seq) error {
 	}
 	if e.encoder {
 		return fmt.Errorf("%w: an encoder has no KV memory", runtime.ErrSnapshot)
+	}
+	list, src, err := grid.Parse(src)
+	switch {
+	case err == nil && list != nil && e.grids == nil:
+		err = errors.New("it has images in several dimensions, and this model reads none")
+	case err == nil && len(src) == 0:
+		err = errors.New("it has no cells")
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", runtime.ErrSnapshot, err)
 	}
 	first, last := e.SeqRange(s)
 	into := s
@@ -188,6 +211,10 @@ func (e *engine) Restore(src []byte, s, scratch runtime.Seq) error {
 		}
 		return fmt.Errorf("%w: %s", runtime.ErrSnapshot, why)
 	}
+	if err = e.restored(into, list); err != nil {
+		e.SeqRemove(into, 0, -1)
+		return err
+	}
 	if into == s {
 		e.guard(s)
 		return nil
@@ -196,6 +223,9 @@ func (e *engine) Restore(src []byte, s, scratch runtime.Seq) error {
 	if q0, q1 := e.SeqRange(scratch); q0 <= last && first <= q1 {
 		return fmt.Errorf("%w: sequence %d already holds [%d, %d], the snapshot [%d, %d]", runtime.ErrSnapshot, s,
 			first, last, q0, q1)
+	}
+	if !e.joins(scratch, s) {
+		return fmt.Errorf("%w: its images are not those of sequence %d", runtime.ErrSnapshot, s)
 	}
 	e.SeqCopy(scratch, s, -1, -1)
 	return nil

@@ -32,6 +32,7 @@ var parts = []part{
 	{"norms", kernels.BuiltNorms, true, tryNorms},
 	{"barrier", builtBarrier, false, tryBarrier},
 	{"images", builtImages, false, nil},
+	{"grids", builtGrids, false, nil},
 	{"repacked", builtRepacked, false, nil},
 	{"adapters", builtAdapters, false, nil},
 	{"heads", builtHeads, false, nil},
@@ -110,6 +111,6 @@ func LeftOut() []string {
 func Exact() bool {
 	return Kernels() != "ggml" && !slices.ContainsFunc(LeftOut(), func(p string) bool {
 		name, _, _ := strings.Cut(p, " ")
-		return !slices.Contains([]string{"norms", "barrier", "images", "repacked", "heads", "probe"}, name)
+		return !slices.Contains([]string{"norms", "barrier", "images", "grids", "repacked", "heads", "probe"}, name)
 	})
 }

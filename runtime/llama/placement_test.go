@@ -4,7 +4,6 @@ package llama
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -12,29 +11,6 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
-
-// TestExpertsPattern: the pattern finds the weights of experts in the layers that are named, and no others.
-func TestExpertsPattern(t *testing.T) {
-	if expertsPattern(0) != "" {
-		t.Errorf("without layers the pattern is %q", expertsPattern(0))
-	}
-	all := []string{"blk.0.ffn_up_exps.weight", "blk.1.ffn_gate_exps.weight", "blk.1.ffn_gate_up_exps.weight",
-		"blk.2.ffn_down_exps.bias", "blk.10.ffn_up_chexps.weight", "blk.12.ffn_up_exps.weight",
-		"blk.0.ffn_up.weight", "blk.0.ffn_gate_inp.weight", "blk.0.ffn_up_shexp.weight", "blk.0.attn_q.weight",
-		"output.weight"}
-	for n, want := range map[int]int{1: 1, 2: 3, 3: 4, 10: 4, 11: 5, 12: 5, 13: 6, mostLayers: 6, 1 << 16: 6, -1: 6} {
-		pattern := regexp.MustCompile(expertsPattern(n))
-		var got []string
-		for _, name := range all {
-			if pattern.MatchString(name) {
-				got = append(got, name)
-			}
-		}
-		if !slices.Equal(got, all[:want]) {
-			t.Errorf("--n-cpu-moe %d: %v, want %v", n, got, all[:want])
-		}
-	}
-}
 
 // TestCPUMoE: the experts of the first layers are in the host's memory, those of the others on the device, and the name
 // of the device says so. The logits are those of the processor, within TestSplit's limit.

@@ -15,10 +15,10 @@
 namespace {
 
 struct region {
-    const void *                 owner;
-    const char *                 from;
-    size_t                       size;
-    const std::vector<int32_t> * positions;
+    const void * owner;
+    const char * from;
+    size_t       size;
+    uma_order    order;
 };
 
 std::shared_mutex   mu;
@@ -26,19 +26,19 @@ std::vector<region> regions;
 
 } // namespace
 
-const std::vector<int32_t> * uma_positions(const void * k) {
+uma_order uma_positions(const void * k) {
     std::shared_lock<std::shared_mutex> lock(mu);
     for (const region & r : regions) {
         if (k >= r.from && k < r.from + r.size) {
-            return r.positions;
+            return r.order;
         }
     }
-    return nullptr;
+    return {};
 }
 
-void uma_positions_add(const void * owner, const void * k, size_t size, const std::vector<int32_t> * positions) {
+void uma_positions_add(const void * owner, const void * k, size_t size, const uma_order & order) {
     std::unique_lock<std::shared_mutex> lock(mu);
-    regions.push_back({owner, (const char *) k, size, positions});
+    regions.push_back({owner, (const char *) k, size, order});
 }
 
 void uma_positions_remove(const void * owner) {

@@ -6,12 +6,20 @@
 #include <memory>
 #include <vector>
 
-// uma_positions is the positions of the cells that hold the keys at k, one to a cell, or null where they are not known. They
-// are those of the present: between two graphs they may change.
-const std::vector<int32_t> * uma_positions(const void * k);
+// uma_order is the order of cells: by their positions, and where several have one (the rows of an image in M-RoPE) as before
+// says.
+struct uma_order {
+    const std::vector<int32_t> * positions = nullptr; // one to a cell
+    const void *                 cells     = nullptr; // what before reads
+    bool (*before)(const void * cells, int32_t a, int32_t b) = nullptr; // null: no two have the same position
+};
 
-// uma_positions_add makes those of size bytes at k known, until uma_positions_remove(owner).
-void uma_positions_add(const void * owner, const void * k, size_t size, const std::vector<int32_t> * positions);
+// uma_positions is the order of the cells that hold the keys at k; its positions are null where they are not known. It is that
+// of the present: between two graphs it may change.
+uma_order uma_positions(const void * k);
+
+// uma_positions_add makes that of size bytes at k known, until uma_positions_remove(owner).
+void uma_positions_add(const void * owner, const void * k, size_t size, const uma_order & order);
 
 extern "C" {
 #endif

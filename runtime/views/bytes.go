@@ -35,10 +35,11 @@ const (
 
 // Limits say which views an engine takes.
 type Limits struct {
-	Width    int // values of a row
-	Vocab    int // tokens of text are below it
-	Tokens   int // of the whole view: the context
-	Together int // rows that see each other: of one step
+	Width    int  // values of a row
+	Vocab    int  // tokens of text are below it
+	Tokens   int  // of the whole view: the context
+	Together int  // rows that see each other: of one step
+	Grids    bool // the rows of a segment may be a grid
 }
 
 // Most returns an upper bound of the bytes of a view.
@@ -137,6 +138,10 @@ func check(v *runtime.View, l *Limits) error {
 		switch {
 		case s.At < end || s.N < 1 || s.N > len(v.Tokens) || s.At > len(v.Tokens)-s.N:
 			return bad("segment %d: rows [%d, +%d) of %d tokens, behind %d", i, s.At, s.N, len(v.Tokens), end)
+		case s.Width < 0 || s.Width > 0 && s.N%s.Width != 0:
+			return bad("segment %d: %d rows in lines of %d", i, s.N, s.Width)
+		case s.Width > 0 && !l.Grids:
+			return fmt.Errorf("%w: %d rows in lines of %d, and its rows are no grid", ErrLimits, s.N, s.Width)
 		case s.Together && s.N > l.Together:
 			return fmt.Errorf("%w: %d rows at once, and a step takes %d", ErrLimits, s.N, l.Together)
 		}

@@ -12,13 +12,13 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-var limits = Limits{Width: 3, Vocab: 100, Tokens: 12, Together: 4}
+var limits = Limits{Width: 3, Vocab: 100, Tokens: 12, Together: 4, Grids: true}
 
 // sample is a view of two segments with text before, between and behind them.
 func sample() *runtime.View {
 	v := &runtime.View{Tokens: []runtime.Token{5}}
 	for i, n := range []int{2, 3} {
-		s := runtime.ViewSegment{At: len(v.Tokens), N: n, Together: i == 1}
+		s := runtime.ViewSegment{At: len(v.Tokens), N: n, Together: i == 1, Width: 3 * i}
 		for k := range n {
 			v.Tokens = append(v.Tokens, runtime.ImageToken(uint32(1000*i+k), k == 0))
 			for w := range limits.Width {
@@ -74,7 +74,7 @@ func TestFieldsAreChecked(t *testing.T) {
 		of   reflect.Type
 		want string
 	}{{reflect.TypeFor[runtime.View](), "Tokens Segments"},
-		{reflect.TypeFor[runtime.ViewSegment](), "At N Rows Together"}} {
+		{reflect.TypeFor[runtime.ViewSegment](), "At N Rows Together Width"}} {
 		var names []string
 		for i := range c.of.NumField() {
 			names = append(names, c.of.Field(i).Name)
@@ -115,6 +115,9 @@ func TestBadBytes(t *testing.T) {
 			"1025 segments", ErrBytes},
 		{"no rows", edited(func(v *runtime.View) { v.Segments[0].N = 0 }), "segment 0", ErrBytes},
 		{"negative", edited(func(v *runtime.View) { v.Segments[0].At = -1 }), "segment 0", ErrBytes},
+		{"half a line", edited(func(v *runtime.View) { v.Segments[1].Width = 2 }), "3 rows in lines of 2", ErrBytes},
+		{"a long line", edited(func(v *runtime.View) { v.Segments[0].Width = 4 }), "2 rows in lines of 4", ErrBytes},
+		{"a negative line", edited(func(v *runtime.View) { v.Segments[0].Width = -1 }), "in lines of -1", ErrBytes},
 		{"beyond the end", edited(func(v *runtime.View) { v.Segments[1].At = 6 }), "segment 1", ErrBytes},
 		{"far beyond", edited(func(v *runtime.View) { v.Segments[1].At = math.MaxInt }), "segment 1", ErrBytes},
 		{"huge", edited(func(v *runtime.View) { v.Segments[1].N = math.MaxInt }), "segment 1", ErrBytes},
@@ -149,6 +152,15 @@ func TestBadBytes(t *testing.T) {
 		if v != nil || !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %+v, %v, want %q", c.what, v, err, c.want)
 		}
+	}
+}
+
+// TestViewsWithoutGrids: an engine whose positions have one dimension takes no view of another one.
+func TestViewsWithoutGrids(t *testing.T) {
+	l := limits
+	l.Grids = false
+	if v, err := Parse(bytesOf(t, sample()), &l); v != nil || !errors.Is(err, ErrLimits) {
+		t.Errorf("%+v, %v", v, err)
 	}
 }
 

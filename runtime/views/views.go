@@ -3,6 +3,11 @@ package views
 
 import (
 	"container/list"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -188,4 +193,39 @@ func (c *Cache) Close(f func()) {
 	c.encode.Lock()
 	defer c.encode.Unlock()
 	f()
+}
+
+// Mark names a projector by its size and its beginning, which has all of its metadata and the first weights.
+func Mark(path string) (mark [32]byte, size int64, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return mark, 0, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return mark, 0, err
+	}
+	h := sha256.New()
+	fmt.Fprintln(h, st.Size())
+	if _, err = io.CopyN(h, f, min(st.Size(), 1<<20)); err != nil {
+		return mark, 0, err
+	}
+	return [32]byte(h.Sum(nil)), st.Size(), nil
+}
+
+// AppendRows appends the ids of the n rows of a segment of the content that hash names.
+func AppendRows(dst []runtime.Token, hash [32]byte, segment, n int) []runtime.Token {
+	var in [40]byte
+	copy(in[:], hash[:])
+	binary.LittleEndian.PutUint32(in[32:], uint32(segment))
+	for i := 0; i < n; {
+		binary.LittleEndian.PutUint32(in[36:], uint32(i))
+		sum := sha256.Sum256(in[:])
+		for k := 0; k < len(sum) && i < n; k += 4 {
+			dst = append(dst, runtime.ImageToken(binary.LittleEndian.Uint32(sum[k:]), i == 0))
+			i++
+		}
+	}
+	return dst
 }

@@ -76,7 +76,8 @@ bool uma_attention_computed(void);
 
 // uma_attention_graph computes the operation through a graph of ggml, as llama.cpp lays its tensors out, with ggml's threads:
 // q[rows][heads][width], k[cells][kv_heads][width] and v[cells][kv_heads][v_width] of type kind (enum ggml_type), mask[rows][cells] halves, or NULL,
-// sinks[heads], or NULL, positions[cells], or NULL, out[rows][heads][v_width]. For tests. False when there is no memory for the
+// sinks[heads], or NULL, positions[cells], or NULL, lines[cells], or NULL, by which cells at one position are in order,
+// out[rows][heads][v_width]. For tests. False when there is no memory for the
 // graph. With several layers the operation is in the graph as often, with one mask, and the last one's result counts.
 typedef struct {
     int         threads, kind, layers;
@@ -85,7 +86,7 @@ typedef struct {
 } uma_attention_shape;
 
 bool uma_attention_graph(const uma_attention_shape * shape, const float * q, const void * k, const void * v, const uint16_t * mask, const float * sinks,
-                         const int32_t * positions, float * out);
+                         const int32_t * positions, const int32_t * lines, float * out);
 
 #ifdef __cplusplus
 }

@@ -53,7 +53,7 @@ func run(args []string) error {
 	}
 	cfg.Seed, cfg.ThinkCloseEvery, cfg.EndEvery = *seed, *thinkClose, *endEvery
 	if *vision != "" {
-		if err := ggufgen.WriteVision(*vision, cfg.Embedding); err != nil {
+		if err := ggufgen.WriteVision(*vision, cfg); err != nil {
 			return err
 		}
 	}

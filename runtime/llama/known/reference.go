@@ -1,6 +1,6 @@
-package llama
+package known
 
-// ReferenceParams are the parameters of a ReferenceSampler, with llama.cpp's meaning of every value.
+// ReferenceParams are the parameters of llama.ReferenceSampler, with llama.cpp's meaning of every value.
 type ReferenceParams struct {
 	Temperature      float32 // ≤ 0: the largest logit alone
 	TopK             int     // ≤ 0: off
