@@ -8,7 +8,6 @@ import (
 	"math"
 	"time"
 
-	"github.com/hajimehoshi/go-mp3"
 	"github.com/mewkiz/flac"
 )
 
@@ -169,39 +168,6 @@ func decodeFLAC(data []byte, out *mixer) error {
 			return float32(f.Subframes[c].Samples[i]) * scale
 		}); err != nil {
 			return err
-		}
-	}
-}
-
-// decodeMP3 reads the frames of an MP3, of which the decoder makes two channels of 16 bits.
-func decodeMP3(data []byte, out *mixer) error {
-	const channels, frame = 2, 4
-	in := newTimedReader(data, out.deadline)
-	d, err := mp3.NewDecoder(in)
-	switch {
-	case in.late != nil:
-		return in.late
-	case err != nil:
-		return refuse("mp3: %v", err)
-	}
-	if err := out.begin(d.SampleRate(), channels); err != nil {
-		return err
-	}
-	buf := make([]byte, frame*blockFrames)
-	for {
-		n, err := io.ReadFull(d, buf)
-		if add := out.add(n/frame, channels, func(i, c int) float32 {
-			return float32(int16(binary.LittleEndian.Uint16(buf[frame*i+2*c:]))) / (1 << 15)
-		}); add != nil {
-			return add
-		}
-		switch {
-		case in.late != nil:
-			return in.late
-		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-			return nil
-		case err != nil:
-			return refuse("mp3: %v", err)
 		}
 	}
 }

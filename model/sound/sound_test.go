@@ -157,6 +157,68 @@ func TestDecode(t *testing.T) {
 	}
 }
 
+// tagged returns an MP3 of mono frames with an encoder's tag before them.
+func tagged(mp3 []byte, signed string, delay, padding, frames int) []byte {
+	head := [4]byte(mp3[:4]) // of the first frame, which has the same length
+	length := 1 + bytes.Index(mp3[1:], head[:3])
+	tag := bytes.Clone(mp3[:length])
+	clear(tag[4:])
+	side := 9
+	if head[1]>>3&3 == 3 {
+		side = 17
+	}
+	body := tag[4+side:]
+	copy(body, "Info")
+	body[7] = 0b1001 // frames and quality
+	binary.BigEndian.PutUint32(body[8:], uint32(frames))
+	copy(body[16:], signed)
+	body[16+21], body[16+22], body[16+23] = byte(delay>>4), byte(delay<<4|padding>>8), byte(padding)
+	return append(tag, mp3...)
+}
+
+// TestSilenceOfAnEncoder: what an encoder has added before and behind a recording, and says so, is no part of it.
+func TestSilenceOfAnEncoder(t *testing.T) {
+	const rate, frame = 16000, 576
+	mp3 := file(t, "tone-16000-mono.mp3")
+	plain, err := Decode(mp3, rate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	frames := len(plain.Samples) / frame
+	for _, c := range []struct {
+		signed                 string
+		delay, padding, frames int
+		skip, n                int // of the plain samples
+	}{
+		{"LAME3.100", 576, 1000, frames, 576 + 529, frames*frame - 1576},
+		{"LAME3.100", 576, 0, 0, 576 + 529, len(plain.Samples) - 576 - 529}, // the length is not known
+		{"", 576, 1000, frames, 0, len(plain.Samples)},                      // nobody says how much it is
+		{"LAME3.100", 4095, 4095, 1, 4095 + 529, len(plain.Samples) - 4095 - 529},
+	} {
+		data := tagged(mp3, c.signed, c.delay, c.padding, c.frames)
+		s, err := Decode(data, rate)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := plain.Samples[c.skip:][:min(c.n, len(plain.Samples)-c.skip)]
+		if len(s.Samples) != len(want) {
+			t.Errorf("%+v: %d samples, want %d", c, len(s.Samples), len(want))
+			continue
+		}
+		for i := range want {
+			if math.Abs(float64(s.Samples[i]-want[i])) > 1e-4 {
+				t.Errorf("%+v: sample %d is %v, want %v", c, i, s.Samples[i], want[i])
+				break
+			}
+		}
+		for n := range len(data) { // a file that is cut anywhere
+			if skip, most := mp3Bounds(data[:min(n, 200)]); skip < 0 || most <= 0 {
+				t.Fatalf("%d bytes: %d, %d", n, skip, most)
+			}
+		}
+	}
+}
+
 // TestResampleKeepsOthersOut: what is above the lower rate's half is gone, and what is below it is there.
 func TestResampleKeepsOthersOut(t *testing.T) {
 	const from, to = 48000, 16000
