@@ -192,7 +192,7 @@ func TestSilenceOfAnEncoder(t *testing.T) {
 	}{
 		{"LAME3.100", 576, 1000, frames, 576 + 529, frames*frame - 1576},
 		{"LAME3.100", 576, 0, 0, 576 + 529, len(plain.Samples) - 576 - 529}, // the length is not known
-		{"", 576, 1000, frames, 0, len(plain.Samples)},                      // nobody says how much it is
+		{"", 576, 1000, frames, 0, len(plain.Samples)},                      // no encoder has signed
 		{"LAME3.100", 4095, 4095, 1, 4095 + 529, len(plain.Samples) - 4095 - 529},
 	} {
 		data := tagged(mp3, c.signed, c.delay, c.padding, c.frames)
