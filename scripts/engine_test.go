@@ -100,9 +100,9 @@ func TestEngineProbes(t *testing.T) {
 			{"src/llama-context.h", "llama_adapter_loras_ptr loras;", "llama_adapter_loras_ptr adapters;"},
 			{"src/llama-ext.h", "llama_set_embeddings_nextn(", "llama_set_embeddings_of_nextn("},
 			{"src/llama-graph.h", "void build_sampling(", "void build_samplers("},
-		}, "products keep"},
+		}, "products keep grids"},
 		"cells": {[]edit{{"src/llama-kv-cells.h", "std::vector<llama_pos> pos;", "std::vector<llama_pos> place;"}},
-			"products attention keep norms barrier grids repacked adapters heads probe"},
+			"products attention keep norms barrier repacked adapters heads probe"},
 		"products": {[]edit{{"ggml/src/ggml-cpu/traits.h", "virtual ~extra_buffer_type();",
 			"virtual ~extra_buffer_type(); virtual int more() = 0;"}}, "barrier grids repacked adapters heads probe"},
 	} {
