@@ -89,7 +89,6 @@ func TestStoredViews(t *testing.T) {
 						t.Errorf("another picture: %+v, %v", viewer.ImageCounts(), err)
 					}
 				}
-				e.Close()
 			}
 		})
 	}
