@@ -127,6 +127,7 @@ ci: ## everything that a change must pass: .ci/run, then each architecture, real
 	@.ci/run
 	@CHECK=1 $(MAKE) archs
 	@$(MAKE) archs ARGS=-readers
+	@CHECK=1 $(MAKE) archs ARGS=-heads
 	@$(MAKE) real
 	@-.ci/setup --device
 	@IF_POSSIBLE=1 $(MAKE) device-check

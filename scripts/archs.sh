@@ -5,7 +5,7 @@
 #   scripts/archs.sh                          all
 #   scripts/archs.sh -only 'gpt2|mamba'       some, and no table
 #   scripts/archs.sh -keep -limit 10m         goes on with a run for ten minutes; the table names what is left
-#   scripts/archs.sh -heads                   answers with heads alone, and their part of the page
+#   scripts/archs.sh -heads                   answers with heads alone, their part of the page, and the contract
 #   scripts/archs.sh -rewrite                 records the answers that the tests compare with
 #   scripts/archs.sh -readers                 our GGUF reader beside llama.cpp's, on every model and on 2,000 mutations
 #
@@ -56,3 +56,9 @@ esac
 [ -n "${CHECK:-}" ] || set -- -doc docs/architectures.md "$@"
 ${GO:-go} run ./internal/archs -ours "${BIN:-bin}/uma-serve" -reference "$tools/llama-server" -models "$saved" \
 	-work "$work" "$@"
+case " $* " in
+*" -only "*) ;; # the contract is of all models
+*" -heads "*)
+	UMA_ARCHS_READY=$work/ready ${GO:-go} test -run '^TestFilesOfArchitectures$' -timeout 60m ./runtime/llama
+	;;
+esac

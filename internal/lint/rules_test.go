@@ -106,7 +106,7 @@ var rules = []rule{
 		"sockets and frames; what a request does is its handler's"},
 	{"ipc/poll", nil, "descriptors and readiness; whose they are, the loop says"},
 	{"ipc/rights", nil, "descriptors that come with bytes; what they are for, the loop and its link know"},
-	{"ipc/share", nil, "who makes way for whom; what a session is, the loop knows"},
+	{"ipc/share", nil, "which connection is closed for a new one; what a connection is, the loop knows"},
 	{"ipc/ring", nil, "bytes in order; whose they are, and under which lock, its owner knows"},
 	{"ipc/tlspipe", []string{"ipc/sys"}, "it ends TLS; what the clients ask, the loop sees"},
 	{"ipc/sys", nil, "calls of the system on one descriptor"},

@@ -135,7 +135,7 @@ func TestAssistant(t *testing.T) {
 		t.Error(err)
 	}
 	if n, err := head.KVBytesPerToken("f16", "f16"); n != 0 || err != nil {
-		t.Errorf("a token has %d bytes in cells of its own: %v", n, err)
+		t.Errorf("a token takes %d bytes of cells, though the head has none: %v", n, err)
 	}
 	if HeadReads(path) != 1 || HeadArch(path) != ArchAssistant || HeadArch(model.Path) != "" {
 		t.Errorf("it reads %d states, its architecture is %q, the model's %q", HeadReads(path), HeadArch(path),
