@@ -151,6 +151,10 @@ llama_adapter_lora * adapter_from(M * model, FILE * f, long) {
     return llama_adapter_lora_init(model, ("/dev/fd/" + std::to_string(fileno(f))).c_str());
 }
 
+// The width that llama.cpp takes a row's hidden state to have. Before 0.5 it is that of the token embeddings.
+template <typename M> auto out_width(const M * model, int) -> decltype(llama_model_n_embd_out(model)) { return llama_model_n_embd_out(model); }
+template <typename M> int32_t out_width(const M * model, long) { return llama_model_n_embd(model); }
+
 // Runs f; where it throws, the text goes to the log ring and the result is otherwise.
 template <typename R, typename F>
 R guarded(const char * what, R otherwise, F f) {
@@ -529,6 +533,8 @@ void uma_use_adapters(struct llama_context * ctx, struct llama_adapter_lora ** a
 size_t uma_restore(struct llama_context * ctx, const uint8_t * src, size_t n, llama_seq_id seq) {
     return guarded("restore", (size_t) 0, [&] { return asserting([&] { return llama_state_seq_set_data(ctx, src, n, seq); }); });
 }
+
+bool uma_embeds(const struct llama_model * model) { return out_width(model, 0) == llama_model_n_embd(model); }
 
 // ---- vocabulary ----
 

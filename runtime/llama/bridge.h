@@ -119,6 +119,13 @@ bool uma_vocab_flags(const struct llama_vocab * v, uint8_t * flags);
 // llama_state_seq_set_data, 0 also where a malformed snapshot fails an assertion.
 size_t uma_restore(struct llama_context * ctx, const uint8_t * src, size_t n, llama_seq_id seq);
 
+// Whether the hidden states of rows can be read. A model that answers with several streams side by side (DeepSeek 4) leaves one
+// of them, and llama.cpp reads as many numbers as all have: it ends the process.
+bool uma_embeds(const struct llama_model * model);
+
+// Gives dst, which is empty, what src has, at once, where llama_memory_seq_cp is late. false: the log says why.
+bool uma_copy(struct llama_context * ctx, llama_seq_id src, llama_seq_id dst);
+
 typedef struct {
     int32_t token;
     float   max;

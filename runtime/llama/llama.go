@@ -360,6 +360,8 @@ func (e *engine) checkBatch() error {
 		case uint32(b.Seq[i]) >= uint32(e.caps.MaxSequences):
 			return fmt.Errorf("%w: row %d: sequence %d is not one of 0 … %d", runtime.ErrDecode, i, b.Seq[i],
 				e.caps.MaxSequences-1)
+		case b.Logits[i]&runtime.RowEmbedding != 0 && e.caps.MaxEmbeddingRows == 0:
+			return fmt.Errorf("%w: row %d: this model makes no embeddings", runtime.ErrDecode, i)
 		case b.Pos[i] < 0:
 			return fmt.Errorf("%w: row %d: position %d is negative", runtime.ErrDecode, i, b.Pos[i])
 		case e.positions > 0 && int(b.Pos[i]) >= e.positions:
