@@ -82,8 +82,9 @@ void uma_give_back_rows(struct llama_context * ctx);
 void uma_give_back(void * p, size_t n);
 
 // uma_state_bytes is the size of what a sequence keeps besides its cells: a state of recurrent layers. 0 where it cannot be
-// found out.
-size_t uma_state_bytes(struct llama_model * model, const uma_context_options * o);
+// found out. each: 0, or what the context of o has for each of its sequences, which share nothing: llama_memory_seq_cp copies
+// bytes, and only in the next decode (DeepSeek 4).
+size_t uma_state_bytes(struct llama_model * model, const uma_context_options * o, size_t * each);
 
 struct llama_context * uma_context_new(struct llama_model * model, const uma_context_options * o);
 

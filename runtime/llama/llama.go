@@ -304,8 +304,13 @@ func (e *engine) createContext(o runtime.Options, typeK, typeV, flash int32) err
 	c.pooling = C.LLAMA_POOLING_TYPE_NONE // the caller pools rows, which may be computed in several steps
 	c.stop = e.stop
 	if o.Sequences > 1 && (C.llama_model_is_recurrent(e.model) || C.llama_model_is_hybrid(e.model)) {
-		if e.stateBytes = int64(C.uma_state_bytes(e.model, c)); e.stateBytes > 0 {
-			c.n_seq_max += C.uint32_t(min(o.SealBytes/e.stateBytes, int64(known.MaxSequences-o.Sequences)))
+		var each C.size_t
+		e.stateBytes = int64(C.uma_state_bytes(e.model, c, &each))
+		if e.caps.CopiesBytes = each > 0; each > 0 {
+			c.swa_full = false // a sequence's cells are its own, and it is copied at its end
+		}
+		if per := max(e.stateBytes, int64(each)); per > 0 {
+			c.n_seq_max += C.uint32_t(min(o.SealBytes/per, int64(known.MaxSequences-o.Sequences)))
 		}
 	}
 	if e.encoder {
