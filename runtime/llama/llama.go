@@ -30,6 +30,8 @@ const (
 	defaultBatch      = 2048
 	defaultMicroBatch = 512
 	allLayers         = 9999 // more than any model has
+	// sealsApart is the most sequences for seals where sequences share nothing: each step copies the states of all.
+	sealsApart = 16
 
 	// pollLevel is the time that compute threads spin after a decode before they sleep, in ggml's unit of 131,072
 	// rounds of its spin loop (3.4 ms each on an EPYC; ggml's own default is 50, which burns 170 ms of a core after
@@ -306,11 +308,13 @@ func (e *engine) createContext(o runtime.Options, typeK, typeV, flash int32) err
 	if o.Sequences > 1 && (C.llama_model_is_recurrent(e.model) || C.llama_model_is_hybrid(e.model)) {
 		var each C.size_t
 		e.stateBytes = int64(C.uma_state_bytes(e.model, c, &each))
+		seals := int64(known.MaxSequences - o.Sequences)
 		if e.caps.CopiesBytes = each > 0; each > 0 {
 			c.swa_full = false // a sequence's cells are its own, and it is copied at its end
+			seals = min(seals, sealsApart)
 		}
 		if per := max(e.stateBytes, int64(each)); per > 0 {
-			c.n_seq_max += C.uint32_t(min(o.SealBytes/per, int64(known.MaxSequences-o.Sequences)))
+			c.n_seq_max += C.uint32_t(min(o.SealBytes/per, seals))
 		}
 	}
 	if e.encoder {
