@@ -148,8 +148,8 @@ func numbers(t *testing.T, path, name string) (list []float32) {
 	return list
 }
 
-// TestWindowsKeepTheirCells: while a block lies behind a text, the cells before its window are nobody else's: the text
-// is guessed as before once the block is removed, whatever another sequence has computed meanwhile.
+// TestWindowsKeepTheirCells: while a block lies behind a text, no other sequence takes the cells before its window: the
+// text is guessed as before once the block is removed, whatever another sequence has computed meanwhile.
 func TestWindowsKeepTheirCells(t *testing.T) {
 	const n = 24 // four windows
 	_, h, err := headOf(t, ggufgen.TinyTarget(false), ggufgen.Cached(t, dflashOf("windows", func(c *ggufgen.Config) {
@@ -159,7 +159,7 @@ func TestWindowsKeepTheirCells(t *testing.T) {
 		t.Fatal(err)
 	}
 	state := make([]float32, h.StateWidth())
-	// decode decodes the tokens at [from, to) of a text, each behind a state, and so many guesses, whose rows it returns.
+	// decode decodes the tokens at [from, to) of a text, each behind a state, and guesses, whose rows it returns.
 	decode := func(seq runtime.Seq, from, to, guesses int) (rows [][]float32) {
 		t.Helper()
 		b := h.Batch()
