@@ -296,8 +296,7 @@ says so. Each model is served with a random head, whose guesses come true by cha
 to 602 tokens, a prefix, a fork, three sampled answers with a seed, and four answers at once that do not fit into the
 context together. **=** means that every token is the one without drafts; a tie is as above. Where answers part, the
 table says how far they part without drafts in steps of at most 48 tokens in the place of 64. Behind it are the guesses
-that came true, and all. DeepSeek V4 yields the inputs, too, but its answers with a head parted from those without, for
-a reason that is not known yet: heads for it are refused.
+that came true, and all.
 
 | model | memory | EAGLE-3 | DFlash | assistant |
 |---|---|---|---|---|

@@ -350,6 +350,9 @@ func (h *header) info() (Info, error) {
 		info.attentionLayers -= n // they have cells of another memory, if any
 	}
 	info.shapes = h.cellShapes(&info)
+	if slices.ContainsFunc(h.ints(arch+"attention.compress_ratios"), func(n int64) bool { return n > 0 }) {
+		info.Recurrent = true // what waits to be compressed (DeepSeek V4)
+	}
 	if every := h.int(arch + "full_attention_interval"); every > 1 {
 		info.attentionLayers = info.Layers / every
 		info.Recurrent = true

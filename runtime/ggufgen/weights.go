@@ -127,6 +127,8 @@ func (c Config) plan(v *vocabulary) []*tensor {
 		return c.planDFlash()
 	case Gemma4Assistant:
 		return c.planAssistant()
+	case DeepSeek4:
+		return c.planDeepSeek4()
 	}
 	d := c.Embedding
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim

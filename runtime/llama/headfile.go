@@ -53,12 +53,8 @@ func (e *engine) openFile(o runtime.HeadOptions) (runtime.Head, error) {
 	if err := file.DraftsFor(&model); err != nil {
 		return nil, modelError(file.Path, err.Error())
 	}
-	switch {
-	case e.layers != nil || e.encoder:
+	if e.layers != nil || e.encoder {
 		return nil, errors.New("the model has a head of a file already, or is an encoder")
-	case e.info.Architecture == "deepseek4": // why is not known (docs/architectures.md)
-		return nil, modelError(file.Path, `heads of models of the architecture "deepseek4" are not used: answers with `+
-			"one were not the same")
 	}
 	path, none := C.CString(file.Path), C.CString("")
 	defer C.free(unsafe.Pointer(path))
