@@ -235,7 +235,7 @@ func (r *Report) Measure(runs []Run) {
 	r.Values["client_cpu_pct_of_core"] = corePct(int64(clientCPU), int64(wall*1e9))
 	r.DurationS, r.NRequests, r.NReasoning, r.ForcedByReason = Num(wall), all.answered, all.reasoning, all.byReason
 	if all.asked > 0 {
-		low, high := wilson(all.right, all.asked)
+		low, high := Wilson(all.right, all.asked)
 		r.Accuracy = &Accuracy{all.asked, all.right, [2]Num{Num(100 * low), Num(100 * high)}}
 	}
 	r.MarkS = Num(math.NaN())
