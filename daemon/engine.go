@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/access/apikeys"
+	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/documents"
 	"github.com/uma-serve/uma-serve/daemon/entry"
@@ -126,7 +127,7 @@ func RunEngine(ctx context.Context, stderr io.Writer, open Opener, withLog func(
 	}
 	if err != nil {
 		return ipc.WriteLinkMessage(link.FD, link.Status,
-			mustJSON(link.EngineStatus{State: link.EngineFailed, Error: clierr.Text(err)}))
+			api.MustJSON(link.EngineStatus{State: link.EngineFailed, Error: clierr.Text(err)}))
 	}
 	if err = s.Serve(ctx, open); f.refused {
 		return nil
@@ -302,7 +303,7 @@ func (f *frontLink) tell(st link.EngineStatus) {
 	if f == nil {
 		return
 	}
-	if err := f.link.Send(link.Status, 0, -1, mustJSON(st)); err != nil {
+	if err := f.link.Send(link.Status, 0, -1, api.MustJSON(st)); err != nil {
 		slog.Debug("a status for the front is lost", "error", err)
 	}
 }

@@ -78,9 +78,8 @@ func (m *Model) truncate(p *prompt, w *wire.Request) *wire.Error {
 	case keep == 0 || cut <= 0:
 		return nil
 	case len(p.segments) > 0: // the cut could lie within one
-		return &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("truncate_prompt_tokens: the prompt has %d "+
-			"tokens with images or sounds, and such prompts are not cut: leave out the field, or older messages",
-			len(p.tokens))}
+		return wire.Errorf(wire.BadRequest, "truncate_prompt_tokens: the prompt has %d tokens with images or sounds, "+
+			"and such prompts are not cut: leave out the field, or older messages", len(p.tokens))
 	}
 	p.tokens, p.cut = p.tokens[cut:], true
 	p.changes = append(p.changes, template.Change{Reason: "prompt_cut", Times: 1,

@@ -75,7 +75,7 @@ func instances(body []byte) ([]map[string]json.RawMessage, error) {
 			`"@requestFormat"`)
 	}
 	if n := len(in.Instances); n > maxInstances {
-		return nil, api.Refuse(fmt.Sprintf(`field "instances" has %d elements; the maximum is %d`, n, maxInstances))
+		return nil, api.Refusef(`field "instances" has %d elements; the maximum is %d`, n, maxInstances)
 	}
 	return in.Instances, nil
 }

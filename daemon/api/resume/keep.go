@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"time"
@@ -23,8 +22,8 @@ func (k *Streams) Keep(next http.HandlerFunc) http.HandlerFunc {
 			return
 		}
 		if len(id) > maxIDBytes {
-			openai.Fail(k.s.NewWriter(w), api.Refuse(fmt.Sprintf("the header %s has %d bytes; it must have at most %d",
-				Header, len(id), maxIDBytes)))
+			openai.Fail(k.s.NewWriter(w), api.Refusef("the header %s has %d bytes; it must have at most %d", Header,
+				len(id), maxIDBytes))
 			return
 		}
 		raw, err := api.ReadBody(r)

@@ -1,5 +1,5 @@
-// Package ui writes to terminals and pipes for the commands: it decides which escape sequences an output gets, draws and
-// clears a status line, and makes the text of a model safe to show.
+// Package ui writes to terminals and pipes for the commands: it decides which escape sequences an output gets, draws
+// and clears a status line, and makes the text of a model safe to show.
 //
 // A pipe or a file gets text alone: no colour, no status line, the bytes unchanged. On a terminal with NO_COLOR
 // (no-color.org) or TERM=dumb there are no escapes, but the status line, which needs only carriage returns, stays.

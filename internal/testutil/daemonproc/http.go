@@ -13,8 +13,8 @@ import (
 // Base is the beginning of every URL at a client of [HTTP].
 const Base = "http://server"
 
-// HTTP returns a client of the server at a socket. Each request has a connection of its own: llama-server closes idle
-// ones, and a request that is just being sent on one would be lost.
+// HTTP returns a client of the server at a socket. It keeps no connection for a second request: llama-server closes
+// idle ones, and a request that is just being sent on one would be lost.
 func HTTP(socket string) *http.Client {
 	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {

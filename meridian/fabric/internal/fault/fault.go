@@ -1,5 +1,5 @@
-// Package fault has what all fabrics share: errors, the format of keys, and the reading of a URL. Package fabric exports
-// the errors; they are here so that the fabrics need not import the package that opens them.
+// Package fault has what all fabrics share: errors, the format of keys, and the reading of a URL. Package fabric
+// exports the errors; they are here so that the fabrics need not import the package that opens them.
 package fault
 
 import (
