@@ -84,7 +84,7 @@ type thoughtCells struct {
 	fork               Seq     // its scratch sequence in a step with a fork of it
 }
 
-// outside says what is done to get a request's cells from the stores. Owned by core.
+// outside is the state of a request's cells that come from the stores. Owned by core.
 type outside struct {
 	restoring *restore // it waits for this one
 	asked     bool     // the stores were asked since it last started

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// analyser finds which rules match nothing and which match the empty text, and takes both out: what is left of a
-// grammar reaches the end of a text from every state, and no repetition goes round without a byte.
+// analyser finds which rules match nothing and which match the empty text, and takes both out: the rest of a grammar
+// reaches the end of a text from every state, and no repetition goes round without a byte.
 type analyser struct {
 	*simplifier
 	productive []bool      // by rule

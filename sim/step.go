@@ -49,7 +49,7 @@ func (e *Engine) onStep(now int64) {
 		e.stepDue = false
 	}
 	if e.advances == before {
-		e.noProgress(now)
+		e.noProgress()
 	}
 }
 

@@ -45,12 +45,12 @@ type Token struct {
 	Text    string  `json:"token"`
 	Logprob float64 `json:"logprob"`
 	Top     []Token `json:"top_logprobs,omitempty"`
-	// Bare: the server tells the id alone.
+	// Bare: the server reported the id alone, without probabilities.
 	Bare bool `json:"-"`
 }
 
-// logprob returns the log-probability of id at t's place: known is false if it is below all of Top, whose least is
-// returned.
+// logprob returns the log-probability of id at t's place. If id is not in Top, known is false and the least of Top is
+// returned, which bounds it from above.
 func (t *Token) logprob(id int32) (lp float64, known bool) {
 	if id == t.ID {
 		return t.Logprob, true
@@ -88,8 +88,8 @@ type Adapter struct {
 	Scale float64 `json:"scale"`
 }
 
-// Complete continues prompt greedily by at most n tokens, with adapters: all of the server's, or none are named and it
-// is as the server was started.
+// Complete continues prompt greedily by at most n tokens. adapters names all of the server's adapters; without any,
+// their scales are those of the server's start.
 func (s *Server) Complete(ctx context.Context, prompt []int32, n int, adapters ...Adapter) (*Completion, error) {
 	var c Completion
 	body := map[string]any{"prompt": prompt, "n_predict": n, "temperature": 0, "n_probs": topTokens,
@@ -102,7 +102,8 @@ func (s *Server) Complete(ctx context.Context, prompt []int32, n int, adapters .
 	return &c, err
 }
 
-// align gives each token its place in Probs: llama-server leaves out those of a character but for the last.
+// align gives each token its place in Probs: of the tokens that make up one character, llama-server reports the last
+// one alone.
 func (c *Completion) align() {
 	if len(c.Tokens) <= len(c.Probs) {
 		return

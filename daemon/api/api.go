@@ -129,7 +129,7 @@ type Made struct {
 
 // File is a model's file.
 type File struct {
-	Type     string // the quantisation of the weights by and large: "Q4_K_M"
+	Type     string // the quantisation of most weights: "Q4_K_M"
 	Digest   string // 64 hexadecimal digits that tell the file from others
 	Bytes    int64  // of all its parts
 	Modified time.Time

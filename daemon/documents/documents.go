@@ -137,7 +137,7 @@ func (d *Reader) Text(ctx context.Context, owner uint32, id string) (string, err
 	return c.text, nil
 }
 
-// file reads a user's file for a place in a body. The type that the client has given it counts for nothing.
+// file reads a user's file for a place in a body. Its type follows from its bytes; the client's is ignored.
 func (d *Reader) file(ctx context.Context, owner uint32, id string, w want) (*content, error) {
 	f, err := d.File(owner, id)
 	if err != nil {

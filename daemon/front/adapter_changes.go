@@ -157,7 +157,7 @@ func (f *Front) changeAdapter(ctx context.Context, model string, c *link.Adapter
 		return list, e
 	}
 	answer := <-done // linkDown answers for a process that has ended
-	// An adapter that the process left out when it began is to be forgotten all the same.
+	// An adapter that the process left out when it began is forgotten, too.
 	leftOut := c.Unload && answer.Code == wire.ModelNotFound
 	if answer.Error != "" && !leftOut {
 		return nil, &wire.Error{Code: answer.Code, Message: answer.Error}

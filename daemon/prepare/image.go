@@ -185,7 +185,7 @@ func (m *markers) showImages(text string) string {
 }
 
 // setImages passes the images of the prompt on to the core.
-func (m *Model) setImages(out *Prepared, w *wire.Request, p *prompt) *wire.Error {
+func (m *Model) setImages(out *Prepared, p *prompt) *wire.Error {
 	if len(p.segments) == 0 {
 		return nil
 	}

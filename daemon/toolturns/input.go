@@ -340,7 +340,8 @@ func (a *answer) readInput() *api.Error {
 	for _, id := range slices.Sorted(maps.Keys(requests)) {
 		if c := requests[id]; !answered[id] {
 			c.err = "the user did not answer the question whether to approve this call"
-			rest = append(placed(rest, c), a.unanswered(c)...)
+			rest = placed(rest, c)
+			a.unanswered(c)
 		}
 	}
 	// Outputs follow their calls, which are in the answer before or among the items.
@@ -363,14 +364,12 @@ func placed(items []json.RawMessage, c *call) []json.RawMessage {
 	return items
 }
 
-// unanswered returns the output of an unanswered call of the answer before, whose item the model's process has.
-func (a *answer) unanswered(c *call) []json.RawMessage {
-	if a.previous == nil ||
-		!slices.ContainsFunc(a.previous.pending, func(o *call) bool { return o.approval == c.approval }) {
-		return nil
+// unanswered adds the output of an unanswered call of the answer before, whose item the model's process has.
+func (a *answer) unanswered(c *call) {
+	if a.previous != nil &&
+		slices.ContainsFunc(a.previous.pending, func(o *call) bool { return o.approval == c.approval }) {
+		a.input = append(a.input, outputItem(c))
 	}
-	a.input = append(a.input, outputItem(c))
-	return nil
 }
 
 // callItem returns a call as the model's process knows it.

@@ -108,7 +108,7 @@ const stopEvery = 256
 // true; nil ends that.
 func (s *Set) StopWhen(stop func() bool) { s.stop = stop }
 
-// stopped reports whether what is asked is to be broken off.
+// stopped reports whether the running question is to be given up.
 func (s *Set) stopped() bool {
 	if s.stop == nil || s.err != nil || !s.stop() {
 		return false

@@ -171,7 +171,7 @@ func (p *Puller) Pull(ctx context.Context, name, dir string) (Model, error) {
 	defer src.rules().close()
 	pl, err := src.plan(ctx)
 	if err != nil {
-		return Model{}, p.final(ctx, src, err, "")
+		return Model{}, p.final(ctx, src, err)
 	}
 	for i := range pl.files {
 		pl.Choice.Sums = append(pl.Choice.Sums, pl.files[i].sum.String())
@@ -192,7 +192,7 @@ func (p *Puller) Pull(ctx context.Context, name, dir string) (Model, error) {
 		err = j.run(ctx)
 	}
 	if err != nil {
-		return Model{}, p.final(ctx, src, err, name)
+		return Model{}, p.final(ctx, src, err)
 	}
 	return m, nil
 }
@@ -201,11 +201,11 @@ func (p *Puller) source(ref Ref) (source, error) {
 	if ref.Hub {
 		return newHub(&p.cfg, ref)
 	}
-	return newRegistry(&p.cfg, ref)
+	return newRegistry(&p.cfg, ref), nil
 }
 
 // final makes an *Error of any error.
-func (p *Puller) final(ctx context.Context, src source, err error, name string) error {
+func (p *Puller) final(ctx context.Context, src source, err error) error {
 	if ours, ok := errors.AsType[*Error](err); ok {
 		return ours
 	}

@@ -41,7 +41,7 @@ type body struct {
 	Context       *contextEdits `json:"context_management"`
 }
 
-// Opens has the types of what is decoded later.
+// Opens returns the types of the members that are decoded later, by name.
 func (body) Opens() map[string]any { return map[string]any{"system": block{}} }
 
 type rawJSON = json.RawMessage
@@ -52,7 +52,7 @@ type message struct {
 	Content rawJSON  `json:"content"` // a string or blocks
 }
 
-// Opens has the types of what is decoded later.
+// Opens returns the types of the members that are decoded later, by name.
 func (message) Opens() map[string]any { return map[string]any{"content": block{}} }
 
 // block has the fields of all supported types of blocks.
@@ -77,7 +77,7 @@ type block struct {
 	ToolName string  `json:"tool_name"` // of a tool_reference
 }
 
-// Opens has the types of what is decoded later.
+// Opens returns the types of the members that are decoded later, by name.
 func (block) Opens() map[string]any { return map[string]any{"content": block{}} }
 
 type thinking struct {

@@ -20,7 +20,7 @@ type contextEdit struct {
 	Keep rawJSON  `json:"keep"` // of clearThinking: "all" or keptTurns
 }
 
-// Opens has the types of what is decoded later.
+// Opens returns the types of the members that are decoded later, by name.
 func (contextEdit) Opens() map[string]any { return map[string]any{"keep": keptTurns{}} }
 
 type keptTurns struct {

@@ -310,7 +310,7 @@ func (want *request) useTools(in *body) error {
 	case mode == "":
 		return api.Refusef(`field "toolConfig.functionCallingConfig.mode" is %.40q; it must be "AUTO", "ANY", `+
 			`"VALIDATED" or "NONE"`, c.Mode)
-	case len(want.Tools) == 0: // what is not offered cannot be called
+	case len(want.Tools) == 0: // without tools none can be called
 		return nil
 	case len(c.Allowed) == 0 || mode == "none":
 		want.Choice = mode

@@ -175,8 +175,8 @@ func (want *request) textOf(parts []part, where, between string) (string, error)
 	return strings.Join(texts, between), nil
 }
 
-// partText returns the text of a part: what is no text leaves a placeholder. A client sends its history again with
-// every request, so that refusing a part would end the conversation for ever.
+// partText returns the text of a part; a part that is no text leaves a placeholder. A client sends its history again
+// with every request, so that refusing a part would end the conversation for ever.
 func (want *request) partText(p *part, where string) (string, error) {
 	kind := ""
 	switch {

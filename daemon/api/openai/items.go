@@ -37,7 +37,7 @@ type item struct {
 	Execution string          `json:"execution"` // of tool_search_call and tool_search_output
 }
 
-// Opens has the types of what is decoded later.
+// Opens returns the types of the members that are decoded later, by name.
 func (item) Opens() map[string]any { return map[string]any{"content": part{}, "output": part{}} }
 
 type part struct {
@@ -134,11 +134,7 @@ func (c *conversation) add(raw rawJSON) error {
 	case "reasoning":
 		return c.reasoning(&it)
 	case "function_call":
-		text, err := argumentsOf(it.Arguments)
-		if err != nil {
-			return err
-		}
-		return c.call(&it, text)
+		return c.call(&it, argumentsOf(it.Arguments))
 	case "custom_tool_call":
 		return c.call(&it, string(api.AppendJSON(nil, customInput{it.Input})))
 	case "function_call_output", "custom_tool_call_output":
@@ -156,12 +152,8 @@ func (c *conversation) add(raw rawJSON) error {
 		if it.Execution != "client" {
 			break
 		}
-		text, err := argumentsOf(it.Arguments)
-		if err != nil {
-			return err
-		}
 		it.Name = clientSearch
-		return c.call(&it, text)
+		return c.call(&it, argumentsOf(it.Arguments))
 	case "tool_search_output":
 		if it.Execution != "client" {
 			break
@@ -193,17 +185,15 @@ type customInput struct {
 	Input string `json:"input"`
 }
 
-func argumentsOf(raw rawJSON) (string, error) {
+func argumentsOf(raw rawJSON) string {
 	var text string
 	switch {
 	case len(raw) == 0:
-		return "{}", nil
-	case raw[0] == '{':
-		return string(raw), nil
-	case json.Unmarshal(raw, &text) != nil:
-		return string(raw), nil // whatever it is, the client cannot take it back
+		return "{}"
+	case json.Unmarshal(raw, &text) != nil: // an object, or something that the client cannot take back
+		return string(raw)
 	}
-	return text, nil
+	return text
 }
 
 func (c *conversation) message(it *item) error {

@@ -221,7 +221,7 @@ func (c *responding) part(text string) outputPart {
 	return outputPart{Type: "reasoning_text", Text: text}
 }
 
-// partEvent returns the event for the open item's part; what is "added" or "done".
+// partEvent returns the event for the open item's part; the argument what is "added" or "done".
 func (c *responding) partEvent(what string) responseEvent {
 	e := responseEvent{ItemID: c.open.item.ID, OutputIndex: &c.open.index}
 	if c.open.item.Type == "reasoning" && c.summary {

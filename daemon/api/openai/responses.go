@@ -53,7 +53,7 @@ type responsesBody struct {
 	api.Telemetry
 }
 
-// Opens has the types of what is decoded later.
+// Opens returns the types of the members that are decoded later, by name.
 func (responsesBody) Opens() map[string]any {
 	return map[string]any{"input": item{}, "tools": responsesTool{}, "tool_choice": toolChoice{}}
 }

@@ -83,7 +83,7 @@ func New(w io.Writer, tty, colored bool, width func() int) *Terminal {
 	}
 }
 
-// Window returns a terminal with a window of a size, for tests of what is shown in it.
+// Window returns a terminal with a window of cols × rows, for tests of its content.
 func Window(w io.Writer, colored bool, cols, rows int) *Terminal {
 	t := New(w, true, colored, func() int { return cols })
 	t.capable, t.height = true, func() int { return rows }
