@@ -330,7 +330,7 @@ type Step struct {
 	Ends      []End
 	Histories []*Request // render what the next turn of each begins with, then Handle(History)
 	Notes     []Note
-	Plan      sched.Plan // the scheduler's; Batch is what to decode
+	Plan      sched.Plan // the scheduler's; Batch has the rows to decode
 	// Idle: there is nothing to do before the next Input, or WakeAt.
 	Idle   bool
 	WakeAt Instant // 0 = none

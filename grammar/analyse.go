@@ -135,8 +135,8 @@ func (a *analyser) isNullable(p *phrase) bool {
 	return a.nullable[p.rule]
 }
 
-// prune leaves out what is not productive, and makes the bodies of repetitions and the members of Unordered such that
-// they do not match the empty text.
+// prune leaves out the alternatives that match nothing, and makes the bodies of repetitions and the members of
+// Unordered such that they do not match the empty text.
 func (a *analyser) prune(p *phrase) *phrase {
 	if p == nil || !a.isProductive(p) {
 		return nil

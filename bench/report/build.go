@@ -337,8 +337,8 @@ func point(x float64, ys []float64, low, high float64) Point {
 	return Point{x, Num(quantile(s, 50)), Num(quantile(s, low)), Num(quantile(s, high)), len(s)}
 }
 
-// overTime sorts the gaps between output tokens into stretches of time, at most about 120. A gap counts in every one it
-// lasted: a stall is seen for as long as it is one, and also when it never ended.
+// overTime sorts the gaps between output tokens into stretches of time, at most about 120. A gap counts in every
+// stretch that it covers, so that a stall shows for its whole length, also if it never ended.
 func overTime(runs []Run) []Point {
 	end := int64(0)
 	for _, run := range runs {

@@ -345,7 +345,7 @@ func (c *Config) fitMemory(info *gguf.Info, most int, available int64, p gguf.Pr
 	default:
 		tokens = d.FitAvailable(room)
 	}
-	if tokens == 0 { // the check of the memory says what is missing, or the engine
+	if tokens == 0 { // the check of the memory reports it, or the engine
 		tokens = min(d.Least, most)
 	}
 	if tokens < most {

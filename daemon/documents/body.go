@@ -69,7 +69,7 @@ var within = map[string]bool{"messages": true, "content": true, "contents": true
 	"generateContentRequest": true}
 
 // Rewrite returns a body with text and images in the place of documents, in the form of the API that the body has, for
-// the process of a model. A body that is no JSON is returned as it is: that process says what is wrong with it.
+// the process of a model. A body that is no JSON is returned as it is: that process refuses it.
 func (d *Reader) Rewrite(ctx context.Context, owner uint32, body []byte) ([]byte, error) {
 	if !json.Valid(body) {
 		return body, nil

@@ -29,7 +29,7 @@ func (f *Front) Remove(ctx context.Context, name string) *wire.Error {
 	ctx, cancel := context.WithTimeout(ctx, removeWait)
 	defer cancel()
 	canceled := f.discard(ctx, name)
-	f.removing.Lock() // one at a time: what depends on what is looked up first
+	f.removing.Lock() // one at a time: which models depend on it is looked up first
 	defer f.removing.Unlock()
 	f.rescan()
 	if canceled != nil {

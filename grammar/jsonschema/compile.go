@@ -169,7 +169,7 @@ func (c *compiler) result(n grammar.Node) (grammar.Node, error) {
 	return n, nil
 }
 
-// newCompiler reads schema. root is what it allows.
+// newCompiler reads schema. root is the set of values that it allows.
 func newCompiler(b *grammar.Builder, schema []byte, o Options, l Limits) (c *compiler, root ref, err error) {
 	l.fill()
 	if len(schema) > l.Bytes {

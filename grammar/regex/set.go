@@ -17,7 +17,7 @@ const (
 	kAnd                  // all of args[x:x+y], sorted
 	kNot                  // every text of bytes that is not in a
 	kRepeat               // a, from x to y times; y < 0 has no bound
-	kMultiple             // what is left of a multiple: multiples[x]
+	kMultiple             // the rest of a multiple: multiples[x]
 	kQuote                // JSON string forms of a: quote.go; x is the mode, y the hex digits read
 )
 

@@ -240,7 +240,7 @@ func makeFolder(dir, rel string) (string, error) {
 	return path, nil
 }
 
-// checkSpace returns an error when the disk cannot hold what is missing of pl.
+// checkSpace returns an error when the disk cannot hold the missing bytes of pl.
 func (p *Puller) checkSpace(folder string, pl *plan) error {
 	var missing int64
 	for _, f := range pl.files {
