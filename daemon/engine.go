@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
-	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -313,10 +312,7 @@ func (f *frontLink) counted(m *metrics.Metrics) {
 	if f == nil {
 		return
 	}
-	w := new(httpd.Kept)
-	m.PrometheusHandler().ServeHTTP(w, &http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/metrics"},
-		Header: http.Header{}})
-	if err := f.link.Send(link.Metrics, 0, -1, w.Body); err != nil {
+	if err := f.link.Send(link.Metrics, 0, -1, httpd.Scrape(m)); err != nil {
 		slog.Debug("the last metrics for the front are lost", "error", err)
 	}
 }
