@@ -271,7 +271,6 @@ type End struct {
 	Kind       EndKind
 	Reason     sched.Reason
 	RetryAfter time.Duration
-	Need, Have int // cells, when its prompt can never fit
 	// of a strict request, the target that would be missed and what was predicted: see sched.Rejection
 	Target, Predicted time.Duration
 }

@@ -14,7 +14,6 @@ type Vectors struct {
 	// Of has for each input one vector, or with pooling "none" one for each of its tokens.
 	Of     [][][]float32
 	Tokens int // of all inputs
-	EOS    wire.EOS
 }
 
 // CanEmbed returns why the loaded model makes no embeddings, or with oneEach no single one of a text; nil if it does.
@@ -60,7 +59,7 @@ func (s *Server) Embeddings(ctx context.Context, e *wire.Embed) (*Vectors, error
 				return nil, err
 			}
 		case wire.EventEOS:
-			v.EOS, v.Tokens = ev.EOS, ev.EOS.Usage.PromptTokens
+			v.Tokens = ev.EOS.Usage.PromptTokens
 			if e := Cancelled(&ev.EOS); e != nil {
 				return nil, e
 			}

@@ -22,7 +22,6 @@ import (
 type prompt struct {
 	text      string // rendered; "" if the request has token ids
 	tokens    []runtime.Token
-	views     []*runtime.View       // of the images
 	segments  []runtime.ViewSegment // of the images, at their places in tokens
 	chat      bool                  // text was rendered from messages
 	continued bool                  // text ends within the last message
@@ -35,7 +34,6 @@ type prompt struct {
 // readPrompt renders and tokenizes owner's request, whose images have these views.
 func (m *Model) readPrompt(owner uint32, w *wire.Request, views []*runtime.View) (p prompt, bad *wire.Error) {
 	var err error
-	p.views = views
 	switch {
 	case len(w.Messages) > 0:
 		if bad := m.renderChat(&p, w); bad != nil {

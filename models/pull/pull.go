@@ -186,7 +186,7 @@ func (p *Puller) Pull(ctx context.Context, name, dir string) (Model, error) {
 		if err != nil {
 			break
 		}
-		j := &job{Puller: p, src: src, plan: pl, number: i + 1, remote: pl.files[i], root: dir, folder: folder,
+		j := &job{Puller: p, src: src, plan: pl, number: i + 1, remote: pl.files[i], folder: folder,
 			path: filepath.Join(folder, filepath.FromSlash(pl.files[i].dest()))}
 		m.Files = append(m.Files, j.path)
 		err = j.run(ctx)

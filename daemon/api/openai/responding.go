@@ -19,7 +19,6 @@ type responding struct {
 	keep      bool // store the finished response
 	summary   bool // thinking goes out as a summary, not as reasoning text
 	encrypted bool // and as encrypted_content too
-	logprobs  bool
 	api.Telemetry
 	meter api.Meter
 
@@ -47,7 +46,6 @@ type openItem struct {
 
 // begin fills in the response's fields that are known before the first event.
 func (c *responding) begin(in *responsesBody, req *wire.Request) {
-	c.logprobs = req.Sampling.Logprobs > 0
 	c.response = responseObject{
 		ID: c.response.ID, Object: "response", CreatedAt: c.api.s.Now().Unix(), Status: "in_progress",
 		Instructions: in.Instructions, MaxTokens: in.MaxOutputTokens,

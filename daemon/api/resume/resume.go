@@ -37,7 +37,6 @@ type Streams struct {
 
 	mu       sync.Mutex
 	sessions []*session // oldest first
-	last     uint64
 }
 
 // New returns an empty Streams.
@@ -77,8 +76,6 @@ func (k *Streams) find(owner uint32, id string) *session {
 func (k *Streams) add(s *session) {
 	k.mu.Lock()
 	k.expire(s.begun)
-	k.last++
-	s.number = k.last
 	var gone []*session
 	own := 1
 	for i := len(k.sessions) - 1; i >= 0; i-- {
