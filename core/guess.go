@@ -269,7 +269,7 @@ func (c *Core) offer(r *Request, e *sched.EvToken) {
 	}
 }
 
-// words returns how many of tokens come before the first one that stands for an image, which no model says.
+// words returns the number of tokens before the first one that stands for an image: no model generates such a token.
 func words(tokens []Token) int {
 	for i, t := range tokens {
 		if t < 0 {

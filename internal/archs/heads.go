@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/uma-serve/uma-serve/internal/testutil/daemonproc"
 	"github.com/uma-serve/uma-serve/model/gguf/gguffile"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
@@ -211,7 +212,7 @@ func (h *headResult) answers(t tools, model string, args ...string) (list []head
 
 // drafted returns the number of tokens that the head has drafted, and of those that were accepted.
 func (s *server) drafted() (drafted, accepted int, err error) {
-	r, err := s.http.Get(s.base + "/metrics")
+	r, err := s.http.Get(daemonproc.Base + "/metrics")
 	if err != nil {
 		return 0, 0, err
 	}

@@ -383,7 +383,7 @@ func (h *header) info() (Info, error) {
 // stateBytes returns the size of a sequence's state in F32, by llama.cpp's llama_hparams::n_embd_r and n_embd_s. Where
 // the header does not say which layers have one, all are counted.
 func (h *header) stateBytes(info *Info) int64 {
-	key := func(name string) int64 { // what is out of range is the engine's to refuse
+	key := func(name string) int64 { // the engine refuses a value out of range
 		return min(max(h.int(info.Architecture+"."+name), 0), 1<<20)
 	}
 	heads := min(first(info.Heads), 1<<20)

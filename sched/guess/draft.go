@@ -43,7 +43,7 @@ type draftTrial struct {
 	waits   bool    // the draft model catches up for one
 	plain   float64 // predicted for the newest batch without guesses
 	planned float64 // of the newest trial, taken off Drafts.spare
-	over    float64 // what trials take beyond what is predicted for them, moving average
+	over    float64 // time of trials beyond its prediction, moving average
 	excess  float64 // of the newest one, so far
 }
 

@@ -115,7 +115,7 @@ func (c *Chooser) Token(r *Request, thinking bool, n News) {
 	r.Offer, r.Grade, r.Draft, r.Lag, r.Guessed = n.Offer, n.Grade, n.Draft, n.Lag, 0
 }
 
-// Row is an answer whose next token is in the step, and what is decided for it.
+// Row is an answer whose next token is in the step, and the decision about its guesses.
 type Row struct {
 	*Request
 	Slice    int // its index in the batch
