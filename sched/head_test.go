@@ -116,8 +116,8 @@ func TestTrialsPayForTheirGraphs(t *testing.T) {
 	}
 }
 
-// TestDearFirstText: a head whose first text took ten times what later ones take, and one on a machine that was slow for
-// a while, catch up all the same, and so learn what it takes.
+// TestDearFirstText: a head whose first text took ten times what later ones take, and one on a machine that was slow
+// for a while, catch up all the same, and so learn what it takes.
 func TestDearFirstText(t *testing.T) {
 	for name, slow := range map[string]func(text, step int) bool{
 		"the first text":    func(text, _ int) bool { return text == 1 },

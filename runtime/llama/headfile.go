@@ -139,12 +139,17 @@ func (h *head) load(of *engine, o runtime.HeadOptions, file, model *gguf.Info) (
 	} else if !f.shared {
 		f.states = make([]float32, h.caps.MaxBatch*f.width)
 	}
-	h.batch.Reset()
-	h.batch.Add(0, 1, 0, f.size == 0)
-	for i := range f.size {
-		h.batch.Add(0, runtime.Pos(2+i), 0, true)
+	// As many rows as a short text has: the first one takes several times as long as later ones.
+	rows := min(32, h.caps.MaxBatch-f.size)
+	if f.shared {
+		rows = 1
 	}
-	h.Follow(0, make([]float32, f.width))
+	for i := range rows + f.size {
+		h.batch.Add(0, runtime.Pos(1+i), 0, i >= rows || f.size == 0 && i == rows-1)
+	}
+	for i := range rows {
+		h.Follow(i, make([]float32, f.width))
+	}
 	if err := h.Decode(); err != nil {
 		return modelError(h.path, err.Error())
 	}

@@ -67,8 +67,8 @@ func (d *Drafts) settle(took, drafting, predicted time.Duration) {
 	t.in, t.after = false, t.in
 }
 
-// cameTrue takes so many guesses of the newest batch that came true. If it was a trial, the next one is near, and has the
-// time that these have saved.
+// cameTrue takes so many guesses of the newest batch that came true. If it was a trial, the next one is near, and has
+// the time that these have saved.
 func (d *Drafts) cameTrue(n int) {
 	d.every = trialFirst
 	if d.trial.after {
@@ -398,9 +398,9 @@ func (c *Chooser) addRound(p *Step, round *draftRound) {
 	}
 }
 
-// feedDrafts lets the draft model catch up, within the step's limit in 95 of 100 cases; it doubles the step's time, which
-// is no promise, in half of them. The newest tokens are computed at once with every first guess, and so are as many here:
-// else a price that was wrong would never be measured again.
+// feedDrafts lets the draft model catch up, within the step's limit in 95 of 100 cases; it doubles the step's time,
+// which is no promise, in half of them. The newest tokens are computed at once with every first guess, and so are as
+// many here: else a price that was wrong would never be measured again.
 func (c *Chooser) feedDrafts(p *Step) {
 	if p.Room <= 0 {
 		return
