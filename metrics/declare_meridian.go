@@ -31,6 +31,7 @@ func (m *Metrics) declarePromise(step, sample, finish, sched string) {
 	})
 	m.counter("think_held_total", "uma_think_rows_held_total", "rows", "Thinking tokens skipped to protect the ITL "+
 		"target", sched, &m.thinkHeld)
+	m.declareLimited(sched)
 	m.short("schedule_us", "meridian_schedule_batch_duration_seconds", "Time that the scheduler takes to plan a step",
 		step, &m.schedTime)
 	const batch = "Rows of a decoded batch, by phase; steps without such rows are not counted"
