@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/uma-serve/uma-serve/bench/report"
 	"github.com/uma-serve/uma-serve/internal/wireclient"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/models/heldout"
@@ -203,15 +204,7 @@ func score(task string, problems []int, answers []answered, repeat int) EvalScor
 	return s
 }
 
-// wilson returns the 95 % score interval of k successes in n trials (Wilson 1927): unlike the textbook ±1.96·σ it stays
-// within 0 … 1 and has a width at k = n.
-func wilson(k, n int) (low, high float64) {
-	const z = 1.959964
-	p, m := float64(k)/float64(n), float64(n)
-	middle := (p + z*z/(2*m)) / (1 + z*z/m)
-	half := z / (1 + z*z/m) * math.Sqrt(p*(1-p)/m+z*z/(4*m*m))
-	return max(0, middle-half), min(1, middle+half)
-}
+func wilson(k, n int) (low, high float64) { return report.Wilson(k, n) }
 
 // Markdown writes the report as a table.
 func (r *EvalReport) Markdown(w io.Writer) {

@@ -73,11 +73,11 @@ func RunKV(cfg *KVConfig, row string) ([]KVRow, error) {
 
 // reply is one request as its client saw it.
 type reply struct {
-	ttft, total time.Duration
-	gaps        []float64 // between its tokens, in ms
-	text        string
-	eos         wire.EOS
-	tokens      int
+	ttft   time.Duration
+	gaps   []float64 // between its tokens, in ms
+	text   string
+	eos    wire.EOS
+	tokens int
 }
 
 // askKV sends one request on a new connection.
@@ -116,7 +116,7 @@ func askKV(socket, text string, tokens int, edit func(*wire.Request)) (out reply
 		case ev.Kind == wire.EventError:
 			return out, fmt.Errorf("the daemon answered %s: %s", ev.Error.Code, ev.Error.Message)
 		case ev.Kind == wire.EventEOS:
-			out.total, out.text, out.eos = now.Sub(begin), string(b), ev.EOS
+			out.text, out.eos = string(b), ev.EOS
 			return out, nil
 		}
 	}

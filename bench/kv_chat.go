@@ -139,7 +139,7 @@ func (s *chatSide) round(length, apart time.Duration) error {
 			}
 		}
 	}()
-	// since are the gaps since it was asked last.
+	// since returns the gaps since its last call.
 	since := func() (out []float64) {
 		mu.Lock()
 		defer mu.Unlock()

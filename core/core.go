@@ -319,8 +319,8 @@ func (c *Core) apply(now Instant) {
 	for i := range c.plan.Reject {
 		rej := &c.plan.Reject[i]
 		if r := c.requests[rej.Req]; r != nil {
-			c.end(r, End{Kind: Rejected, Reason: rej.Reason, RetryAfter: rej.RetryAfter, Need: rej.Need,
-				Have: rej.Have, Target: rej.Target, Predicted: rej.Predicted})
+			c.end(r, End{Kind: Rejected, Reason: rej.Reason, RetryAfter: rej.RetryAfter, Target: rej.Target,
+				Predicted: rej.Predicted})
 		}
 	}
 	if c.plan.Reclaim > 0 {

@@ -8,7 +8,7 @@ package core
 func (c *Core) shorten(r *Request) int {
 	switch {
 	case c.cfg.ContextShift && c.cfg.CanShift && len(r.Tokens) >= c.longest():
-		from := max(r.Keep, r.computed-c.tree.Own(r.seq)) // behind what is shared
+		from := max(r.Keep, r.computed-c.tree.Own(r.seq)) // behind the shared cells
 		n := (len(r.Tokens) - from) / 2
 		if n < 1 || !c.cutTokens(r, from, n) {
 			return 0 // the scheduler ends it, because its next token has no cell

@@ -131,7 +131,7 @@ func (c *Core) offerDraft(r *Request, e *sched.EvToken, most int) {
 func (c *Core) headBegins(r *Request) (begin int, ok bool) {
 	k := &r.guess.states
 	begin = k.from + 1
-	if c.cfg.Draft.Shared { // what is before is in the model's cells
+	if c.cfg.Draft.Shared { // the tokens before are in the model's cells
 		begin = max(begin, len(r.Tokens)-1)
 	}
 	if len(r.Segments) > 0 || r.Mix > 0 || k.to < len(r.Tokens)-1 || begin >= len(r.Tokens) {

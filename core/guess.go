@@ -16,7 +16,7 @@ import (
 //
 // A state (Config.Seals) cannot give up what it has read. There the request's sequence is copied before the step, and
 // after a wrong guess the copy takes its place: what the step has computed right is computed again with the next token
-// (EvToken.Again). The copy costs nothing, as the two share a state until one of them writes. Only a request that is
+// (EvToken.Again). The copy costs nothing where the two share a state until one of them writes. Only a request that is
 // alone in its step has guesses: the engine computes rows of several sequences in several passes, unless each has as
 // many.
 
@@ -269,7 +269,7 @@ func (c *Core) offer(r *Request, e *sched.EvToken) {
 	}
 }
 
-// words returns how many of tokens come before the first one that stands for an image, which no model says.
+// words returns the number of tokens before the first one that stands for an image: no model generates such a token.
 func words(tokens []Token) int {
 	for i, t := range tokens {
 		if t < 0 {

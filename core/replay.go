@@ -112,7 +112,7 @@ func numbersOf(words []string, least int) ([]int64, error) {
 // line carries out one line.
 func (p *player) line(text string) (err error) {
 	defer func() {
-		// What a hand-made recording can make the scheduler or the tree say no to, they panic about.
+		// A hand-made recording can hold inputs that the scheduler or the tree refuses; they panic then.
 		if r := recover(); r != nil {
 			err = fmt.Errorf("%q: %v", word(text), r)
 		}

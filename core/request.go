@@ -84,7 +84,7 @@ type thoughtCells struct {
 	fork               Seq     // its scratch sequence in a step with a fork of it
 }
 
-// outside says what is done to get a request's cells from the stores. Owned by core.
+// outside is the state of a request's cells that come from the stores. Owned by core.
 type outside struct {
 	restoring *restore // it waits for this one
 	asked     bool     // the stores were asked since it last started
@@ -271,7 +271,6 @@ type End struct {
 	Kind       EndKind
 	Reason     sched.Reason
 	RetryAfter time.Duration
-	Need, Have int // cells, when its prompt can never fit
 	// of a strict request, the target that would be missed and what was predicted: see sched.Rejection
 	Target, Predicted time.Duration
 }
@@ -330,7 +329,7 @@ type Step struct {
 	Ends      []End
 	Histories []*Request // render what the next turn of each begins with, then Handle(History)
 	Notes     []Note
-	Plan      sched.Plan // the scheduler's; Batch is what to decode
+	Plan      sched.Plan // the scheduler's; Batch has the rows to decode
 	// Idle: there is nothing to do before the next Input, or WakeAt.
 	Idle   bool
 	WakeAt Instant // 0 = none

@@ -31,7 +31,7 @@ type restore struct {
 	id      RestoreID
 	waiting []*Request // empty once all of them have ended
 	ns      uint64
-	tokens  []Token // what is to be restored, from position 0
+	tokens  []Token // to restore, from position 0
 	state   restoreState
 	over    bool // the source has no further part
 	p0, p1  int  // the ready part

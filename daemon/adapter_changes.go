@@ -127,6 +127,6 @@ func (f *frontLink) hearAdapter(s *Server, m ipc.LinkMessage) {
 		if out.List = list; bad != nil {
 			out.Code, out.Error = bad.Code, bad.Message
 		}
-		_ = f.link.Send(link.Adapter, 0, -1, mustJSON(out)) // fails when the front has ended
+		_ = f.link.Send(link.Adapter, 0, -1, api.MustJSON(out)) // fails when the front has ended
 	}()
 }

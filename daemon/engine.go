@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
-	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/access/apikeys"
+	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/config"
 	"github.com/uma-serve/uma-serve/daemon/documents"
 	"github.com/uma-serve/uma-serve/daemon/entry"
@@ -126,7 +126,7 @@ func RunEngine(ctx context.Context, stderr io.Writer, open Opener, withLog func(
 	}
 	if err != nil {
 		return ipc.WriteLinkMessage(link.FD, link.Status,
-			mustJSON(link.EngineStatus{State: link.EngineFailed, Error: clierr.Text(err)}))
+			api.MustJSON(link.EngineStatus{State: link.EngineFailed, Error: clierr.Text(err)}))
 	}
 	if err = s.Serve(ctx, open); f.refused {
 		return nil
@@ -302,7 +302,7 @@ func (f *frontLink) tell(st link.EngineStatus) {
 	if f == nil {
 		return
 	}
-	if err := f.link.Send(link.Status, 0, -1, mustJSON(st)); err != nil {
+	if err := f.link.Send(link.Status, 0, -1, api.MustJSON(st)); err != nil {
 		slog.Debug("a status for the front is lost", "error", err)
 	}
 }
@@ -312,10 +312,7 @@ func (f *frontLink) counted(m *metrics.Metrics) {
 	if f == nil {
 		return
 	}
-	w := new(httpd.Kept)
-	m.PrometheusHandler().ServeHTTP(w, &http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/metrics"},
-		Header: http.Header{}})
-	if err := f.link.Send(link.Metrics, 0, -1, w.Body); err != nil {
+	if err := f.link.Send(link.Metrics, 0, -1, httpd.Scrape(m)); err != nil {
 		slog.Debug("the last metrics for the front are lost", "error", err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/admission"
+	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/prepare"
 	"github.com/uma-serve/uma-serve/daemon/stage"
 	"github.com/uma-serve/uma-serve/ipc"
@@ -115,9 +116,9 @@ func (s *Server) Admin(c ipc.Client, q *wire.Frame) {
 	case wire.KindMetrics:
 		body = s.metrics.AppendJSON(nil)
 	case wire.KindHealth:
-		body = mustJSON(s.health())
+		body = api.MustJSON(s.health())
 	case wire.KindInfo:
-		body = mustJSON(s.info())
+		body = api.MustJSON(s.info())
 	case wire.KindWhy:
 		s.ask(&inquiry{c: c, id: id, reads: true, asked: &whyQuestion{s, q.Why, c.UID()}})
 		return

@@ -61,7 +61,7 @@ type reused struct {
 	timer    *time.Timer
 }
 
-// journal holds what is reported of the loop: metrics, views, traces, and ended requests for why.
+// journal holds the loop's reports: metrics, views, traces, and ended requests for why.
 type journal struct {
 	debug      bool // the log writes debug lines
 	passes     account.Passes

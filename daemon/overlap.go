@@ -119,7 +119,7 @@ func (l *loop) historyLater(r *request, now time.Time) {
 	}
 }
 
-// settleFor settles if output of r waits, so that what comes next of r comes behind it.
+// settleFor settles if output of r waits: the next output of r must come behind it.
 func (l *loop) settleFor(r *request) {
 	if r.unsent > 0 {
 		l.settle()

@@ -21,7 +21,7 @@ import (
 // the line; from cmdArrive on the decode loop owns it, except the atomics. Package stage says where it is, cancel.go
 // how it ends early.
 type request struct {
-	prepare.Prepared // what is computed; the other fields serve the connection
+	prepare.Prepared // the computation; the other fields serve the connection
 
 	conn   ipc.Client
 	wireID string

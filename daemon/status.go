@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"encoding/json"
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/account"
@@ -98,13 +97,4 @@ func (s *Server) memory() reports.InfoMemory {
 		m.Draft = l.model.draft.Bytes()
 	}
 	return m
-}
-
-// mustJSON returns v, a struct of numbers and strings, as JSON.
-func mustJSON(v any) []byte {
-	b, err := json.Marshal(v)
-	if err != nil {
-		panic("daemon: status: " + err.Error())
-	}
-	return b
 }

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// analyser finds which rules match nothing and which match the empty text, and takes both out: what is left of a
-// grammar reaches the end of a text from every state, and no repetition goes round without a byte.
+// analyser finds which rules match nothing and which match the empty text, and takes both out: the rest of a grammar
+// reaches the end of a text from every state, and no repetition goes round without a byte.
 type analyser struct {
 	*simplifier
 	productive []bool      // by rule
@@ -135,8 +135,8 @@ func (a *analyser) isNullable(p *phrase) bool {
 	return a.nullable[p.rule]
 }
 
-// prune leaves out what is not productive, and makes the bodies of repetitions and the members of Unordered such that
-// they do not match the empty text.
+// prune leaves out the alternatives that match nothing, and makes the bodies of repetitions and the members of
+// Unordered such that they do not match the empty text.
 func (a *analyser) prune(p *phrase) *phrase {
 	if p == nil || !a.isProductive(p) {
 		return nil

@@ -58,7 +58,7 @@ type automaton struct {
 	full, spoiled bool
 
 	steps int // threads, frames and places that were looked at, ever
-	until int // spent may come to this in the call at hand
+	until int // the limit of spent in this call
 
 	alone bool // compute asks for one derivative of each expression
 

@@ -62,7 +62,7 @@ func (b *Builder) Build(root Node) (*Grammar, error) {
 	b.rules = append(b.rules, rule{name: "root", body: root, set: true})
 	s := &simplifier{b: b, set: b.regex, memo: map[Node]*phrase{0: nil}, state: make([]ruleState, len(b.rules)),
 		body: make([]*phrase, len(b.rules))}
-	s.ref(0, start)
+	s.ref(start)
 	a := &analyser{simplifier: s, some: map[int]int{}}
 	if s.err == nil {
 		a.run()

@@ -33,7 +33,6 @@ type node struct {
 
 type rule struct {
 	name string
-	self Node
 	body Node // 0 until defined
 	set  bool
 }
@@ -151,7 +150,7 @@ func (b *Builder) Unordered(sep Node, min, max int, members ...Member) Node {
 func (b *Builder) Rule(name string) Node {
 	n := b.add(node{kind: nRule, rule: len(b.rules)})
 	if n != 0 {
-		b.rules = append(b.rules, rule{name: name, self: n})
+		b.rules = append(b.rules, rule{name: name})
 	}
 	return n
 }

@@ -2,7 +2,7 @@ package grammar
 
 import "github.com/uma-serve/uma-serve/grammar/regex"
 
-// Choice returns any of texts (guided_choice); of none it is Nothing.
+// Choice returns the node that matches any of texts (guided_choice); without texts it matches nothing.
 func (b *Builder) Choice(texts []string) Node { return b.Terminal(b.regex.Literals(texts)) }
 
 // Pattern returns the texts that pattern matches as a whole (guided_regex). Errors are regex.Set.Parse's.

@@ -60,8 +60,8 @@ func (m *Matcher) ready() bool {
 // followed is the number of bytes after which following an accepted text again gets a new budget of Limits.Work.
 const followed = 256
 
-// exceeded reports whether the question at hand exceeded a limit. If it lacked room, and had not all of it (fresh), it
-// can be asked again; otherwise m ends.
+// exceeded reports whether the last question exceeded a limit. If it lacked room, and had not all of it (fresh), it can
+// be asked again; otherwise m ends.
 func (m *Matcher) exceeded(fresh bool) bool {
 	a := m.a
 	if a.check(); a.err == nil {

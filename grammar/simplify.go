@@ -78,7 +78,7 @@ func (s *simplifier) simplify(n Node) *phrase {
 	case nUnordered:
 		p = s.unordered(s.all(nd.children), nd)
 	case nRule:
-		return s.ref(n, nd.rule) // not memoised: an open rule is simpler later
+		return s.ref(nd.rule) // not memoised: an open rule is simpler later
 	}
 	s.memo[n] = p
 	return p
@@ -92,7 +92,7 @@ func (s *simplifier) all(nodes []Node) []*phrase {
 	return out
 }
 
-func (s *simplifier) ref(n Node, r int) *phrase {
+func (s *simplifier) ref(r int) *phrase {
 	switch s.state[r] {
 	case ruleNew:
 		if !s.b.rules[r].set {

@@ -8,7 +8,7 @@ import (
 	"github.com/uma-serve/uma-serve/grammar/regex"
 )
 
-// Vocabulary is a model's tokens as a trie, with what is memoised for all grammars. It is built once a model.
+// Vocabulary is a model's tokens as a trie, with results that all grammars share. It is built once a model.
 type Vocabulary struct {
 	size    int
 	longest int // bytes of the longest piece that is offered
@@ -19,7 +19,7 @@ type Vocabulary struct {
 
 	whole  trie
 	slices [sliceCount]slice
-	rest   trie // what is in no slice
+	rest   trie // the tokens that are in no slice
 	unions map[uint16][]uint32
 }
 

@@ -229,7 +229,7 @@ func (h *httpListener) forget(c *httpConn) {
 	delete(h.passed, c)
 }
 
-// returnIdle gives back what is idle, and the rest when it has become so.
+// returnIdle gives back the idle connections, and the others when they become idle.
 func (h *httpListener) returnIdle() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

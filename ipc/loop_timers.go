@@ -74,8 +74,8 @@ func (l *Loop) expire(c *Conn) {
 		}
 		l.refuse(c, p)
 	case c.routing:
-		l.refuseTCP(c, TimedOut, &wire.Error{Code: wire.Timeout, Message: fmt.Sprintf(
-			"the request did not come whole within %v of its first byte", l.cfg.MessageTimeout)})
+		l.refuseTCP(c, TimedOut, wire.Errorf(wire.Timeout, "the request did not come whole within %v of its first byte",
+			l.cfg.MessageTimeout))
 	case c.protocol == split.Unknown && c.peer.TCP():
 		l.noRequest(c)
 	case c.protocol == split.Unknown:

@@ -32,9 +32,9 @@ func (p *Peer) TCP() bool { return p.Remote.IsValid() }
 
 var addressSeed = maphash.MakeSeed()
 
-// holder returns whose p's sessions are: its user's, else its IPv4 address's or those of the /64 network of its IPv6
-// address, within which one machine can choose addresses freely. Two addresses may collide; the random seed prevents
-// clients from causing it.
+// holder returns the party that p's sessions count for: its user, else its IPv4 address or the /64 network of its IPv6
+// address, because one machine can choose addresses within that freely. Two addresses may collide; with the random seed
+// clients cannot make them.
 func (p *Peer) holder() share.Holder {
 	if p.Unknown == nil {
 		return share.Holder(p.UID)

@@ -1,8 +1,6 @@
 package ipc
 
-import (
-	"golang.org/x/sys/unix"
-)
+import "golang.org/x/sys/unix"
 
 // maxSocketPath is the maximum length of a path in bytes: sun_path has 108, including the NUL.
 const maxSocketPath = 107

@@ -1,7 +1,7 @@
 // Package kvsnap indexes the tokens that the KV pool holds, so that no prompt is computed twice.
 //
 // A Tree is a radix tree over the sequences in the engine's KV pool: running requests, and cached prefixes that ended
-// requests left. Its cells are counted by a blocks.Ledger, which also decides what is evicted first. The tree calls
+// requests left. Its cells are counted by a blocks.Ledger, which also decides which are evicted first. The tree calls
 // no engine and reads no clock: each method returns the engine operations to carry out (Action) and assumes that the
 // caller does so.
 //

@@ -1,8 +1,6 @@
 package meridian
 
-import (
-	"github.com/uma-serve/uma-serve/runtime"
-)
+import "github.com/uma-serve/uma-serve/runtime"
 
 // Next returns the token that must come now, whatever the row says. When it returns false, sample a token and pass it
 // to Admit.

@@ -1,8 +1,6 @@
 package meridian
 
-import (
-	"github.com/uma-serve/uma-serve/runtime"
-)
+import "github.com/uma-serve/uma-serve/runtime"
 
 // probeFailures is the number of failed probes in a row after which a request is no longer probed.
 const probeFailures = 3

@@ -10,7 +10,7 @@ import (
 // that holds the headers of an answer too. Markers are between fences (package tags).
 type Headers struct {
 	End     string // ends a message
-	Turn    string // begins the next message of the model: what comes before its header
+	Turn    string // begins the next message of the model: the text before its header
 	Thought string // the header of a thought
 	Answer  string // the header of an answer
 	Call    string // in a header: the message calls a tool; "" where no header says so

@@ -47,7 +47,7 @@ type vec struct {
 	get   func(i int) float64
 }
 
-// Where what is about connections is counted.
+// The places where metrics of connections are counted.
 const (
 	atPoller = "poller"
 	atDoor   = "HTTP, before a request is read"
@@ -191,7 +191,7 @@ func (m *Metrics) declare() {
 		return float64(m.liveCells.Value() + m.poolCells.Value() + m.freeCells.Value())
 	}).whole = true
 
-	m.declarePromise(step, sample, finish, sched)
+	m.declarePromise(step, sample, sched)
 	m.declareProcessors()
 	m.declareThinking(step, sample, finish)
 	m.declareForms(sample)

@@ -6,7 +6,7 @@ import "time"
 // underscores, counters end in _total, and nanoseconds are seconds.
 
 // declarePromise lists what tells whether the latency promise holds, and what the cost model believes.
-func (m *Metrics) declarePromise(step, sample, finish, sched string) {
+func (m *Metrics) declarePromise(step, sample, sched string) {
 	m.counter("slo_violations_ttft_total", "uma_slo_violations_ttft_total", "requests",
 		"Requests whose first token came later than their slo.target_ttft_ms", sample, &m.SLOViolationsTTFT)
 	m.counter("slo_violations_tbt_total", "uma_slo_violations_tbt_total", "tokens",

@@ -75,6 +75,8 @@ type Capabilities struct {
 	// Seals says that a sequence has a state besides cells (recurrent layers): it can be copied, saved and removed
 	// whole only. Else any range of it can.
 	Seals bool `json:"seals"`
+	// CopiesBytes: each sequence has cells to itself, so that SeqCopy copies them, all at once.
+	CopiesBytes bool `json:"copies_bytes,omitempty"`
 	// SnapshotTokens is the most positions of one Snapshot, where a longer one would lose some; 0 = any number.
 	SnapshotTokens int  `json:"snapshot_tokens,omitempty"`
 	CanAbort       bool `json:"can_abort"` // Abort takes effect inside a Decode
@@ -274,7 +276,8 @@ type Engine interface {
 	// SeqRemove frees the cells of s at positions [p0, p1); p1 < 0 means to the end. It returns false when the memory
 	// cannot remove that range (Capabilities.Seals). A whole sequence can always be removed.
 	SeqRemove(s Seq, p0, p1 Pos) bool
-	// SeqCopy makes dst share the cells of src at positions [p0, p1), without copying them.
+	// SeqCopy makes dst share the cells of src at positions [p0, p1), without copying them unless
+	// Capabilities.CopiesBytes.
 	SeqCopy(src, dst Seq, p0, p1 Pos)
 	// SeqAdd shifts the positions of s in [p0, p1) by delta. It fails with ErrUnsupported unless Capabilities.CanShift.
 	SeqAdd(s Seq, p0, p1, delta Pos) error

@@ -126,10 +126,10 @@ type ImageCounts struct {
 type Viewer interface {
 	// Images returns the facts; nil: the model reads neither.
 	Images() *Images
-	// View returns what stands for m. It decodes and encodes m unless it has done so lately for the same namespace,
-	// which may take seconds; it is safe from any goroutine, and media are encoded one at a time, at a low priority.
-	// goOn is asked between two segments; after false the error is ErrAborted. Other errors are those of m, or say what
-	// is wrong with it or with the model.
+	// View returns the view of m. It decodes and encodes m unless it has done so lately for the same namespace, which
+	// may take seconds; it is safe from any goroutine, and media are encoded one at a time, at a low priority. goOn is
+	// asked between two segments; after false the error is ErrAborted. Other errors are those of m, or say what is
+	// wrong with it or with the model.
 	View(m *Medium, ns uint64, goOn func() bool) (*View, error)
 	// Encoding reports whether a picture or a sound is being decoded or encoded. It is safe from any goroutine.
 	Encoding() bool

@@ -16,8 +16,8 @@ type Lines struct {
 // Ended reports whether the answer has ended at a line.
 func (l *Lines) Ended() bool { return l.ended }
 
-// Push takes what is added to the answer, at a time after its first token. It returns how many bytes of it the answer
-// keeps, and whether it ends there.
+// Push takes text that is added to the answer, at a time after its first token. It returns how many bytes of it the
+// answer keeps, and whether it ends there.
 func (l *Lines) Push(text []byte, at time.Duration) (n int, end bool) {
 	if l.ended {
 		return 0, true

@@ -155,7 +155,7 @@ func (t *TextStream) decode(piece []byte) (begin int) {
 	t.buf = append(t.buf[:0], t.buf[t.shown:]...)
 	t.shown = 0
 	begin = len(t.buf)
-	// Complete the unfinished character first: each iteration adds a byte and removes what is complete.
+	// Complete the unfinished character first: each iteration adds a byte and removes the complete characters.
 	for t.n > 0 && len(piece) > 0 {
 		t.part[t.n] = piece[0]
 		t.n++

@@ -41,10 +41,10 @@
 // # Cached prefixes
 //
 // With Config.Prefix the caller owns a cache of computed prefixes, and a start takes two Steps: the plan has Start
-// instead of a Batch, the caller looks up what is cached, and the next Step, called at once, has the answers and
-// decides the batch. EvStarted says how much of the history is in the sequence already. EvDefer says that waiting
-// pays: another request is computing the prefix, or it is being restored. The request then gives its sequence back,
-// other requests overtake it, and after EvReady it queues again. A deferred request that has never run counts against
+// instead of a Batch, the caller looks up the cached prefixes, and the next Step, called at once, has the answers and
+// decides the batch. EvStarted says how much of the history is in the sequence already. EvDefer says that waiting pays:
+// another request is computing the prefix, or it is being restored. The request then gives its sequence back, other
+// requests overtake it, and after EvReady it queues again. A deferred request that has never run counts against
 // Config.MaxQueue, and can still be rejected.
 //
 // A plan with a preemption is such a plan too: the caller caches what the request has computed before the batch is

@@ -115,3 +115,59 @@ func TestTrialsPayForTheirGraphs(t *testing.T) {
 		t.Errorf("%d trials where a graph takes no time, %d where it takes 40 ms", cheap, dear)
 	}
 }
+
+// TestDearFirstText: a head whose first text took ten times what later ones take, and one on a machine that was slow
+// for a while, catch up all the same, and so learn what it takes.
+func TestDearFirstText(t *testing.T) {
+	for name, slow := range map[string]func(text, step int) bool{
+		"the first text":    func(text, _ int) bool { return text == 1 },
+		"the first answers": func(_, step int) bool { return step < 40 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newHeaded(t, Config{}, 1, 100)
+			usual, texts := d.draft, 0
+			d.draft = func(l cost.Load) float64 {
+				if l.Prefill > 0 {
+					texts++
+				}
+				if slow(texts, d.steps) {
+					return usual(l) + l.Prefill
+				}
+				return usual(l)
+			}
+			d.run(300)
+			d.run(100)
+			if d.reasons[reason.DraftModel] < 80 {
+				t.Errorf("its guesses are in %d of 100 steps; the reasons are %v", d.reasons[reason.DraftModel],
+					d.reasons)
+			}
+		})
+	}
+}
+
+// TestWrongPassageIsForgotten: a passage that the head guesses wrong says little of what comes behind it.
+func TestWrongPassageIsForgotten(t *testing.T) {
+	d := newHeaded(t, Config{}, 1, 100)
+	d.chance = func(ReqID) float64 { return 0.75 }
+	d.run(400)
+	d.chance = func(ReqID) float64 { return 0 }
+	d.run(40)
+	d.chance = func(ReqID) float64 { return 0.75 }
+	d.run(100)
+	if d.reasons[reason.DraftModel] < 60 {
+		t.Errorf("its guesses are in %d of the next 100 steps; the reasons are %v", d.reasons[reason.DraftModel],
+			d.reasons)
+	}
+}
+
+// TestHeadBegins: a head that is right in three of five cases, and whose first guesses are wrong, is used: what trials
+// save pays for further ones.
+func TestHeadBegins(t *testing.T) {
+	d := newHeaded(t, Config{}, 1, 100)
+	d.chance = func(ReqID) float64 { return 0.6 }
+	d.run(400)
+	d.run(100)
+	if d.reasons[reason.DraftModel] < 80 {
+		t.Errorf("its guesses are in %d of 100 steps; the reasons are %v", d.reasons[reason.DraftModel], d.reasons)
+	}
+}

@@ -1,7 +1,7 @@
 package sched
 
 // Position returns how many waiting requests go before this one, plus one; 0 when it does not wait. It follows from the
-// present ranks: fairness between owners may let others go first, so it can rise as well as fall. O(live requests).
+// present ranks. Fairness between owners may let others go first, so it can rise as well as fall. O(live requests).
 func (s *Scheduler) Position(id ReqID) int {
 	r := s.requests[id]
 	if r == nil || r.state != Queued {

@@ -9,9 +9,9 @@ import (
 	"github.com/uma-serve/uma-serve/sched/reason"
 )
 
-// predictive is the part of meridian that is not its rule: the phase of each request, the target of each answer, the
-// size of prompt chunks in the rest of a step (prompts.go), and the order of prompts. meridian_static sorts requests by
-// phase with it.
+// predictive is the part of meridian that meridian_static shares: the phase of each request, the target of each answer,
+// the size of prompt chunks in the rest of a step (prompts.go), and the order of prompts. The rules of the two policies
+// differ.
 type predictive struct {
 	s               *Scheduler
 	cfg             *Config

@@ -67,7 +67,7 @@ func (s *Scheduler) rankByTarget(r *request) uint64 {
 type breach struct {
 	reason    Reason
 	target    time.Duration
-	predicted time.Duration // what is predicted for the target; 0 = it would break another request's promise
+	predicted time.Duration // the prediction for the target; 0 = it would break another request's promise
 }
 
 // breaches tests the targets of a strict arrival.

@@ -24,7 +24,7 @@ type promptFill struct {
 	stopped Reason // why no further prompt got a chunk; reason.None = all got what they could use
 }
 
-// prompts fills what is left of a step. It sets the plan's reason when the budget is why the batch is not larger.
+// prompts fills the rest of a step. It sets the plan's reason when the budget is why the batch is not larger.
 func (p *predictive) prompts(b *batcher, budget stepBudget) {
 	if len(p.pre) == 0 {
 		p.held = 0

@@ -1,8 +1,6 @@
 package sched
 
-import (
-	"github.com/uma-serve/uma-serve/sched/cost"
-)
+import "github.com/uma-serve/uma-serve/sched/cost"
 
 // Many requests that arrive at once wait for each other in any case: the question is where. If each answer begins as
 // soon as its prompt is computed, every further step computes its row too, and leaves the other prompts less of the ITL

@@ -39,7 +39,7 @@ const (
 //	Failed   was rejected, or failed; owns nothing
 //
 // A request thinks once: after its think block it stays in Output, as before the block. A preempted request goes back
-// to Queued, computes in Prefill what is not cached, and continues in its phase.
+// to Queued, computes in Prefill the tokens that are not cached, and continues in its phase.
 type State uint8
 
 const (

@@ -2,7 +2,7 @@
 # Compares uma-serve with llama-server of the same tree on a random model of each architecture, and writes
 # docs/architectures.md (internal/archs). The first time builds llama-server: minutes.
 #
-#   scripts/archs.sh                          all
+#   scripts/archs.sh                          all, and what the contract asks of guesses
 #   scripts/archs.sh -only 'gpt2|mamba'       some, and no table
 #   scripts/archs.sh -keep -limit 10m         goes on with a run for ten minutes; the table names what is left
 #   scripts/archs.sh -heads                   answers with heads alone, their part of the page, and the contract
@@ -57,8 +57,8 @@ esac
 ${GO:-go} run ./internal/archs -ours "${BIN:-bin}/uma-serve" -reference "$tools/llama-server" -models "$saved" \
 	-work "$work" "$@"
 case " $* " in
-*" -only "*) ;; # the contract is of all models
-*" -heads "*)
-	UMA_ARCHS_READY=$work/ready ${GO:-go} test -run '^TestFilesOfArchitectures$' -timeout 60m ./runtime/llama
-	;;
+*" -only "* | *" -rewrite "*) exit ;; # the contract is of all models, as they are written
+*" -heads "*) contract=TestFilesOfArchitectures ;;
+*) contract=TestGuessesOfArchitectures ;;
 esac
+UMA_ARCHS_READY=$work/ready ${GO:-go} test -run "^$contract\$" -timeout 60m ./runtime/llama

@@ -58,7 +58,7 @@ type Config struct {
 	KVCPUBlocks int `json:"kv_cpu_blocks"` // > 0 turns the host tier on
 	// Batch formation uma: the tiers of uma-serve below its pool. KVCPUBlocks is its host tier.
 	KVDiskBlocks int  `json:"kv_disk_blocks,omitempty"` // 0 = none
-	KVFabric     bool `json:"kv_fabric,omitempty"`      // what is kept is found there when no tier has it any more
+	KVFabric     bool `json:"kv_fabric,omitempty"`      // kept prefixes are found there when no tier has them any more
 	// KVTierUs is the time per token to copy into or out of the pool, and before that to read from disk or from a
 	// fabric.
 	KVTierUs     []float64 `json:"kv_tier_us,omitempty"`

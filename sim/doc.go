@@ -1,5 +1,5 @@
 // Package sim predicts what a server will do: a discrete-event simulation of continuous batching. It owns the virtual
-// clock, the latency model and the measurements. Package core, which uma-serve runs, decides what is in a batch
+// clock, the latency model and the measurements. Package core, which uma-serve runs, decides the content of a batch
 // (Config.BatchFormation "uma"), or a [Batcher] does: package sim/blis has the rules of BLIS ("vllm"; docs/simulator.md
 // names the build and its oddities), which nothing here imports.
 //

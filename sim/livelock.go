@@ -47,7 +47,7 @@ func (e *Engine) noteStall(r *request) {
 
 // noProgress is called after a step without an advance. That alone is normal after a preemption. A step in which
 // nothing runs and nothing can be admitted is a livelock unless a later event changes it.
-func (e *Engine) noProgress(now int64) {
+func (e *Engine) noProgress() {
 	if len(e.formation.Running()) > 0 || e.formation.Waiting() == 0 || len(e.events.ev) > 1 {
 		return
 	}

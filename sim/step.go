@@ -9,7 +9,7 @@ import (
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
-// onStep is one turn: form a batch, compute it, finish what is finished, plan the next turn.
+// onStep is one turn: form a batch, compute it, end the requests that are complete, plan the next turn.
 //
 // Completions take effect at the step's start although their time is its end; only a step that overlaps this one can
 // see the difference (Config.NoOverlap).
@@ -49,7 +49,7 @@ func (e *Engine) onStep(now int64) {
 		e.stepDue = false
 	}
 	if e.advances == before {
-		e.noProgress(now)
+		e.noProgress()
 	}
 }
 

@@ -15,7 +15,7 @@ type fetch struct {
 	id    core.RestoreID
 	chain []*index.Node
 	from  []int   // tier of each part
-	ready []int64 // when each part is at hand, on the engine's clock
+	ready []int64 // when each part is read, on the engine's clock
 	over  int64   // when it is known that there is no further part
 	next  int     // of chain
 	told  bool    // core knows of the next
@@ -137,7 +137,7 @@ func (t *stores) skip(op *core.Op) {
 	f.told = false
 }
 
-// copyIn copies the parts at hand.
+// copyIn copies the parts that are ready.
 func (t *stores) copyIn(op *core.Op, now int64) core.Copied {
 	f := t.find(op.Restore)
 	d := core.Copied{Restore: f.id, To: op.From, State: core.PartsOver}

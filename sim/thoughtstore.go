@@ -79,7 +79,7 @@ func (t *stores) offload(op *core.Op) {
 	}
 }
 
-// fetchThought begins to read a thought, or what is left of it.
+// fetchThought begins to read a thought, or the rest of it.
 func (t *stores) fetchThought(op *core.Op, now int64) {
 	f := &fetch{id: op.Restore}
 	t.fetches = append(t.fetches, f)

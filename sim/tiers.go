@@ -1,8 +1,6 @@
 package sim
 
-import (
-	"github.com/uma-serve/uma-serve/core"
-)
+import "github.com/uma-serve/uma-serve/core"
 
 // Tiers keeps cells outside the pool for a simulated shell around core: host memory, disk and fabric, as Config
 // describes them. It is the core's Stores, and carries its copies out.

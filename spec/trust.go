@@ -25,8 +25,8 @@ const (
 	Grades = ownGrades + otherGrades
 )
 
-// Grade sorts guesses by how much agrees with them: guesses of one grade come true about equally often. match is how
-// many tokens before the guessed ones agree, of another text how many generated ones.
+// Grade sorts guesses by how much agrees with them: guesses of one grade come true about equally often. match is the
+// number of tokens before the guess that agree; for another text, of generated ones.
 func Grade(s Source, match int) int {
 	if s == Own {
 		return under(match, 3, 4, 6, 10, 20)

@@ -2,17 +2,11 @@ package gpucheck
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
-	"os/exec"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 
 	"github.com/uma-serve/uma-serve/internal/testutil/daemonproc"
@@ -32,127 +26,34 @@ func startUMA(bin string, limit time.Duration, args ...string) (*server, error) 
 	if err != nil {
 		return nil, err
 	}
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", p.Socket)
-	}
-	return &server{base: "http://uma",
-		client: &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 128}},
-		stop:   func() error { return p.Stop(10 * time.Second) },
-		log: func() string {
-			log := p.Log()
-			return log[max(0, len(log)-8000):]
-		}}, nil
+	return serverOf(p, func() error { return p.Stop(10 * time.Second) }), nil
 }
 
-// startLlama starts a llama-server on a free port of the loopback interface and waits until it is ready. It looks for
-// the libraries of back ends in its folder and in dir.
+// startLlama starts a llama-server and waits until it is ready. It looks for the libraries of back ends in its folder
+// and in dir.
 func startLlama(bin, dir string, limit time.Duration, args ...string) (*server, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	p, err := daemonproc.StartLlama(ctx, bin, dir, args...)
 	if err != nil {
 		return nil, err
 	}
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	l.Close() // llama-server takes the port at once; another program would have to guess it
-	log := &lockedBuffer{}
-	cmd := exec.Command(bin, append([]string{"--host", "127.0.0.1", "--port", port}, args...)...)
-	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, dir
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	done := make(chan error, 1)
-	go func() { done <- cmd.Wait() }()
-	s := &server{base: "http://127.0.0.1:" + port, log: log.tail,
-		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 128}}}
-	s.stop = func() error {
-		cmd.Process.Signal(syscall.SIGTERM)
-		select {
-		case <-done: // its status after a signal says nothing
-		case <-time.After(10 * time.Second):
-			cmd.Process.Kill()
-			<-done
-		}
+	return serverOf(p, func() error {
+		_ = p.Stop(10 * time.Second) // its status after a signal says nothing
 		return nil
-	}
-	for deadline := time.Now().Add(limit); ; time.Sleep(50 * time.Millisecond) {
-		select {
-		case err := <-done:
-			return nil, fmt.Errorf("llama-server ended while starting: %v\n%s", err, log.tail())
-		default:
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		err := s.get(ctx, "/health", nil)
-		cancel()
-		if err == nil {
-			return s, nil
-		}
-		if time.Now().After(deadline) {
-			s.stop()
-			return nil, fmt.Errorf("llama-server was not ready after %v\n%s", limit, log.tail())
-		}
-	}
+	}), nil
 }
 
-// lockedBuffer collects the output of a process.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
+func serverOf(p *daemonproc.Proc, stop func() error) *server {
+	return &server{base: daemonproc.Base, client: daemonproc.HTTP(p.Socket), stop: stop, log: p.Tail}
 }
 
-func (l *lockedBuffer) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(b)
-}
-
-func (l *lockedBuffer) tail() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	b := l.b.Bytes()
-	return string(b[max(0, len(b)-2000):])
-}
-
-// get reads the JSON at path into out; nil discards it.
 func (s *server) get(ctx context.Context, path string, out any) error {
-	req, err := http.NewRequestWithContext(ctx, "GET", s.base+path, nil)
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Accept", "application/json")
-	return s.do(req, out)
+	return daemonproc.Get(ctx, s.client, s.base+path, out)
 }
 
-// post sends body as JSON and reads the answer into out; nil discards it.
 func (s *server) post(ctx context.Context, path string, body, out any) error {
-	b, err := json.Marshal(body)
-	if err != nil {
-		return err
-	}
-	req, err := http.NewRequestWithContext(ctx, "POST", s.base+path, bytes.NewReader(b))
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	return s.do(req, out)
-}
-
-func (s *server) do(req *http.Request, out any) error {
-	resp, err := s.client.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(io.LimitReader(resp.Body, 16<<20))
-	if err != nil {
-		return err
-	}
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s: %s", req.URL.Path, resp.Status, bytes.TrimSpace(b[:min(len(b), 500)]))
-	}
-	if out == nil {
-		return nil
-	}
-	return json.Unmarshal(b, out)
+	return daemonproc.Post(ctx, s.client, s.base+path, body, out)
 }
 
 // request is a greedy answer of exactly Tokens tokens.
@@ -192,25 +93,12 @@ func (s *server) ask(ctx context.Context, r request) (a answer, err error) {
 	if r.slot > 0 {
 		body["id_slot"] = r.slot
 	}
-	b, err := json.Marshal(body)
-	if err != nil {
-		return a, err
-	}
-	req, err := http.NewRequestWithContext(ctx, "POST", s.base+"/completion", bytes.NewReader(b))
-	if err != nil {
-		return a, err
-	}
-	req.Header.Set("Content-Type", "application/json")
 	begin := time.Now()
-	resp, err := s.client.Do(req)
+	resp, err := daemonproc.Stream(ctx, s.client, s.base+"/completion", body)
 	if err != nil {
 		return a, err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		b, _ := io.ReadAll(io.LimitReader(resp.Body, 500))
-		return a, fmt.Errorf("%s: %s", resp.Status, bytes.TrimSpace(b))
-	}
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, 4<<20)
 	for lines.Scan() {

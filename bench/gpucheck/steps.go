@@ -19,13 +19,12 @@ func build(ctx context.Context, command []string, v values) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 5 * time.Second
-	var out lockedBuffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	err := cmd.Run()
-	lines := strings.Split(strings.TrimSpace(out.tail()), "\n")
+	out, err := cmd.CombinedOutput()
+	text := string(out[max(0, len(out)-2000):])
+	lines := strings.Split(strings.TrimSpace(text), "\n")
 	v["made"] = lines[len(lines)-1]
 	if err != nil {
-		return fmt.Errorf("%s: %w\n%s", strings.Join(command, " "), err, out.tail())
+		return fmt.Errorf("%s: %w\n%s", strings.Join(command, " "), err, text)
 	}
 	return nil
 }

@@ -238,13 +238,13 @@ func (s *tags) split(text string) (thinking bool, rest string, token bool) {
 	return false, text, true
 }
 
-func (t *httpTarget) sampling(r *workload.Request, rec *Record) map[string]any {
+func (t *httpTarget) sampling(rec *Record) map[string]any {
 	return map[string]any{"stream": true, "temperature": t.job.Temperature, "seed": t.job.Seed + uint64(rec.Index)}
 }
 
 // chat uses OpenAI's protocol, for raw prompts too.
 func (t *httpTarget) chat(ctx context.Context, r *workload.Request, messages []workload.Message, rec *Record) error {
-	body, path := t.sampling(r, rec), "/v1/chat/completions"
+	body, path := t.sampling(rec), "/v1/chat/completions"
 	body["max_tokens"] = r.Think + r.Output
 	body["stream_options"] = map[string]any{"include_usage": true}
 	if t.job.Model != "" {
@@ -297,7 +297,7 @@ func (t *httpTarget) chat(ctx context.Context, r *workload.Request, messages []w
 
 // completion uses llama-server's /completion to continue a text.
 func (t *httpTarget) completion(ctx context.Context, r *workload.Request, rec *Record) error {
-	body := t.sampling(r, rec)
+	body := t.sampling(rec)
 	body["prompt"], body["n_predict"], body["ignore_eos"], body["cache_prompt"] = r.Prompt, r.Output, r.Exact, true
 	return t.post(ctx, "/completion", body, rec, func(c *chunk, now int64) {
 		if c.Content != nil && (!c.Stop || *c.Content != "") {

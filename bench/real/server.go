@@ -1,20 +1,13 @@
 package real
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
+
+	"github.com/uma-serve/uma-serve/internal/testutil/daemonproc"
 )
 
 // Server is a server that speaks llama-server's API and OpenAI's on a Unix socket.
@@ -25,43 +18,16 @@ type Server struct {
 	http   *http.Client
 }
 
-// connect makes the client.
-func (s *Server) connect() {
-	s.once.Do(func() {
-		// llama-server ends a connection after a number of requests, sometimes with one on its way.
-		s.http = &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
-			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				return new(net.Dialer).DialContext(ctx, "unix", s.Socket)
-			}}}
-	})
+// client returns the server's client, which the first call makes.
+func (s *Server) client() *http.Client {
+	s.once.Do(func() { s.http = daemonproc.HTTP(s.Socket) })
+	return s.http
 }
 
 // post sends body as JSON to path and reads the answer into out.
 func (s *Server) post(ctx context.Context, path string, body, out any) error {
-	s.connect()
-	b, err := json.Marshal(body)
-	if err != nil {
-		return err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://server"+path, bytes.NewReader(b))
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := s.http.Do(req)
-	if err != nil {
+	if err := daemonproc.Post(ctx, s.client(), daemonproc.Base+path, body, out); err != nil {
 		return fmt.Errorf("%s: %w", s.Name, err)
-	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return fmt.Errorf("%s: %s: %w", s.Name, path, err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s: %s: %.500s", s.Name, path, resp.Status, answer)
-	}
-	if err := json.Unmarshal(answer, out); err != nil {
-		return fmt.Errorf("%s: %s: %w in %.500s", s.Name, path, err, answer)
 	}
 	return nil
 }
@@ -79,12 +45,12 @@ type Token struct {
 	Text    string  `json:"token"`
 	Logprob float64 `json:"logprob"`
 	Top     []Token `json:"top_logprobs,omitempty"`
-	// Bare: the server tells the id alone.
+	// Bare: the server reported the id alone, without probabilities.
 	Bare bool `json:"-"`
 }
 
-// logprob returns the log-probability of id at t's place: known is false if it is below all of Top, whose least is
-// returned.
+// logprob returns the log-probability of id at t's place. If id is not in Top, known is false and the least of Top is
+// returned, which bounds it from above.
 func (t *Token) logprob(id int32) (lp float64, known bool) {
 	if id == t.ID {
 		return t.Logprob, true
@@ -122,8 +88,8 @@ type Adapter struct {
 	Scale float64 `json:"scale"`
 }
 
-// Complete continues prompt greedily by at most n tokens, with adapters: all of the server's, or none are named and it
-// is as the server was started.
+// Complete continues prompt greedily by at most n tokens. adapters names all of the server's adapters; without any,
+// their scales are those of the server's start.
 func (s *Server) Complete(ctx context.Context, prompt []int32, n int, adapters ...Adapter) (*Completion, error) {
 	var c Completion
 	body := map[string]any{"prompt": prompt, "n_predict": n, "temperature": 0, "n_probs": topTokens,
@@ -136,7 +102,8 @@ func (s *Server) Complete(ctx context.Context, prompt []int32, n int, adapters .
 	return &c, err
 }
 
-// align gives each token its place in Probs: llama-server leaves out those of a character but for the last.
+// align gives each token its place in Probs: of the tokens that make up one character, llama-server reports the last
+// one alone.
 func (c *Completion) align() {
 	if len(c.Tokens) <= len(c.Probs) {
 		return
@@ -176,80 +143,22 @@ func (s *Server) Chat(ctx context.Context, user string) (string, error) {
 // Process is a llama-server that StartLlamaServer has started.
 type Process struct {
 	*Server
-	cmd  *exec.Cmd
-	dir  string
-	done chan struct{}
+	proc *daemonproc.Proc
 }
 
-// StartLlamaServer runs bin on model, listening on a socket in a new folder, and waits until it answers that it is
-// ready. The caller calls Stop.
+// StartLlamaServer runs bin on model, and waits until it answers that it is ready, or ctx ends. The caller calls Stop.
 func StartLlamaServer(ctx context.Context, bin, model string, args ...string) (*Process, error) {
-	dir, err := os.MkdirTemp("", "llama")
+	p, err := daemonproc.StartLlama(ctx, bin, "", append([]string{"-m", model}, args...)...)
 	if err != nil {
 		return nil, err
 	}
-	p := &Process{Server: &Server{Name: "llama-server", Socket: filepath.Join(dir, "llama.sock")}, dir: dir,
-		done: make(chan struct{})}
-	log, err := os.Create(filepath.Join(dir, "log"))
-	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	defer log.Close()
-	p.cmd = exec.Command(bin, append([]string{"-m", model, "--host", p.Socket}, args...)...)
-	p.cmd.Stdout, p.cmd.Stderr = log, log
-	if err := p.cmd.Start(); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	go func() {
-		p.cmd.Wait()
-		close(p.done)
-	}()
-	for {
-		var health struct {
-			Status string `json:"status"`
-		}
-		if p.get(ctx, "/health", &health) == nil && health.Status == "ok" {
-			return p, nil
-		}
-		select {
-		case <-p.done:
-			text, _ := os.ReadFile(log.Name())
-			os.RemoveAll(dir)
-			return nil, fmt.Errorf("%s ended while starting:\n%s", bin, text[max(0, len(text)-2000):])
-		case <-ctx.Done():
-			p.Stop()
-			return nil, context.Cause(ctx)
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
-}
-
-// get reads a JSON document from path.
-func (s *Server) get(ctx context.Context, path string, out any) error {
-	s.connect()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://server"+path, nil)
-	if err != nil {
-		return err
-	}
-	resp, err := s.http.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	return json.NewDecoder(resp.Body).Decode(out)
+	return &Process{&Server{Name: "llama-server", Socket: p.Socket}, p}, nil
 }
 
 // Stop ends the process, by force after ten seconds.
 func (p *Process) Stop() {
 	p.Close()
-	p.cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-p.done:
-	case <-time.After(10 * time.Second):
-		p.cmd.Process.Kill()
-		<-p.done
-	}
-	os.RemoveAll(p.dir)
+	_ = p.proc.Stop(10 * time.Second) // its status after a signal says nothing
 }
 
 // Build returns the build that the server reports; "" if it reports none.
@@ -257,7 +166,7 @@ func (s *Server) Build(ctx context.Context) string {
 	var props struct {
 		Build string `json:"build_info"`
 	}
-	if s.get(ctx, "/props", &props) != nil {
+	if daemonproc.Get(ctx, s.client(), daemonproc.Base+"/props", &props) != nil {
 		return ""
 	}
 	return props.Build

@@ -5,18 +5,18 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"image"
 	"image/color"
 	"image/png"
 	"math"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/uma-serve/uma-serve/internal/testutil/daemonproc"
 )
 
 // Sight measures what an image of 4,096 × 4,096 pixels does to streams beside it.
@@ -71,18 +71,8 @@ func largePicture(phase float64) (string, error) {
 
 // stream generates until ctx is done and calls token for each event with tokens.
 func (s *Server) stream(ctx context.Context, prompt string, token func(at time.Time)) error {
-	body, err := json.Marshal(map[string]any{"prompt": prompt, "n_predict": 100_000, "temperature": 0,
-		"ignore_eos": true, "stream": true})
-	if err != nil {
-		return err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://server/completion", bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	s.connect()
-	resp, err := s.http.Do(req)
+	resp, err := daemonproc.Stream(ctx, s.client(), daemonproc.Base+"/completion", map[string]any{"prompt": prompt,
+		"n_predict": 100_000, "temperature": 0, "ignore_eos": true, "stream": true})
 	if err != nil {
 		return err
 	}

@@ -235,7 +235,7 @@ func (r *Report) Measure(runs []Run) {
 	r.Values["client_cpu_pct_of_core"] = corePct(int64(clientCPU), int64(wall*1e9))
 	r.DurationS, r.NRequests, r.NReasoning, r.ForcedByReason = Num(wall), all.answered, all.reasoning, all.byReason
 	if all.asked > 0 {
-		low, high := wilson(all.right, all.asked)
+		low, high := Wilson(all.right, all.asked)
 		r.Accuracy = &Accuracy{all.asked, all.right, [2]Num{Num(100 * low), Num(100 * high)}}
 	}
 	r.MarkS = Num(math.NaN())
@@ -337,8 +337,8 @@ func point(x float64, ys []float64, low, high float64) Point {
 	return Point{x, Num(quantile(s, 50)), Num(quantile(s, low)), Num(quantile(s, high)), len(s)}
 }
 
-// overTime sorts the gaps between output tokens into stretches of time, at most about 120. A gap counts in every one it
-// lasted: a stall is seen for as long as it is one, and also when it never ended.
+// overTime sorts the gaps between output tokens into stretches of time, at most about 120. A gap counts in every
+// stretch that it covers, so that a stall shows for its whole length, also if it never ended.
 func overTime(runs []Run) []Point {
 	end := int64(0)
 	for _, run := range runs {

@@ -91,8 +91,9 @@ func finite(xs []float64) (out []float64) {
 	return out
 }
 
-// wilson returns the 95 % score interval of k successes in n trials (Wilson 1927).
-func wilson(k, n int) (low, high float64) {
+// Wilson returns the 95 % score interval of k successes in n trials (Wilson 1927): unlike the textbook ±1.96·σ it stays
+// within 0 … 1 and has a width at k = n.
+func Wilson(k, n int) (low, high float64) {
 	const z = 1.959964
 	p, m := float64(k)/float64(n), float64(n)
 	middle := (p + z*z/(2*m)) / (1 + z*z/m)

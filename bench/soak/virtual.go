@@ -314,7 +314,8 @@ func (v *virtual) played(at time.Duration, now int64) {
 	}
 }
 
-// drained reports what is left when every request has ended, and returns the virtual time of the end.
+// drained reports the requests and cells that remain when every request has ended, and returns the virtual time of the
+// end.
 func (v *virtual) drained(reports []*sim.Report) (length time.Duration) {
 	for i, rep := range reports {
 		s := &v.servers[i]

@@ -70,7 +70,7 @@ type Plan struct {
 	Prompts  []int         // sizes the prompts were made with, tokens; for the record
 }
 
-// Options are the parameters of New. Zero fields are used as they are: defaults come from DefaultOptions alone.
+// Options are the parameters of New. A zero field means zero: defaults come from DefaultOptions alone.
 type Options struct {
 	Seed           uint64
 	Rate           float64       // requests a second

@@ -233,7 +233,7 @@ func (o *runOptions) run(ctx context.Context, flags map[string]string, args []st
 	return o.replay(name, sides, flags, args, progress)
 }
 
-// allSides returns the baselines and --sides, each once; what is under test comes last.
+// allSides returns the baselines and --sides, each once; the side under test comes last.
 func (o *runOptions) allSides() (out []measure.Side, err error) {
 	var names []string
 	switch o.baseline {

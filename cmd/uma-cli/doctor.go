@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -46,11 +45,7 @@ Exit status: 0, or 1 if a line is bad (a daemon that does not answer is).`,
 		lines := doctor.Check(facts)
 		out := ui.Open(os.Stdout)
 		if asJSON {
-			b, err := json.Marshal(lines)
-			if err == nil {
-				err = out.Println(string(b))
-			}
-			if err != nil {
+			if err := out.JSON(lines); err != nil {
 				return err
 			}
 		} else if err := out.Print(doctorText(out, lines)); err != nil {

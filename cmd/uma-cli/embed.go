@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -101,15 +99,12 @@ func (q *embedding) texts(args []string, stdin io.Reader) ([]string, error) {
 			list = append(list, strings.TrimRight(string(b), "\r\n"))
 			return nil
 		}
-		for in := bufio.NewReader(bytes.NewReader(b)); ; {
-			line, err := in.ReadString('\n')
-			if line = strings.TrimRight(line, "\r\n"); strings.TrimSpace(line) != "" {
-				list = append(list, line)
-			}
-			if err != nil {
-				return nil
+		for line := range strings.Lines(string(b)) {
+			if strings.TrimSpace(line) != "" {
+				list = append(list, strings.TrimRight(line, "\r\n"))
 			}
 		}
+		return nil
 	}
 	for _, name := range q.files {
 		f, err := os.Open(chat.ExpandHome(name))
@@ -152,26 +147,23 @@ func (q *embedding) run(ctx context.Context, dial dialer, args []string) error {
 	case q.timeout < 0:
 		return usagef("--timeout is %v; it must be 0 (none) or more", q.timeout)
 	}
+	signalled, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctx = signalled
 	if q.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, q.timeout,
 			fmt.Errorf("not done within %v (--timeout); the request was cancelled", q.timeout))
 		defer cancel()
 	}
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	defer signal.Stop(signals)
-	done := make(chan struct{})
-	defer close(done)
-	go func() {
-		select {
-		case <-signals:
-			stop(chat.ErrInterrupt)
-		case <-done:
-		}
-	}()
+	if err = q.embed(ctx, dial, texts); err != nil && signalled.Err() != nil {
+		return chat.ErrInterrupt
+	}
+	return err
+}
+
+// embed asks for the embeddings of texts and prints them.
+func (q *embedding) embed(ctx context.Context, dial dialer, texts []string) error {
 	c, err := dial(ctx)
 	if err != nil {
 		return err
@@ -183,10 +175,7 @@ func (q *embedding) run(ctx context.Context, dial dialer, args []string) error {
 		req.Priority = wire.PriorityBackground
 	}
 	found, err := c.Embed(ctx, req)
-	switch {
-	case errors.Is(err, chat.ErrInterrupt):
-		return chat.ErrInterrupt
-	case err != nil:
+	if err != nil {
 		return err
 	}
 	if err := q.print(ui.Open(os.Stdout), found); err != nil {

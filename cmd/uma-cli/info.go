@@ -26,7 +26,7 @@ func withTimeout(ctx context.Context, d time.Duration) (context.Context, context
 	return context.WithTimeoutCause(ctx, d, fmt.Errorf("the daemon did not answer within %v", d))
 }
 
-// query sends the daemon one question and prints the answer: the JSON as it came, or the text that show returns.
+// query sends the daemon one question and prints the answer: the JSON unchanged, or the text that show returns.
 func query[T any](
 	cmd *cobra.Command, dial dialer, asJSON bool, q wireclient.Question, show func(*ui.Terminal, *T) (string, error),
 ) error {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -102,11 +101,7 @@ func newModelInspect() *cobra.Command {
 			}
 			out := ui.Open(os.Stdout)
 			if asJSON {
-				line, err := json.Marshal(in)
-				if err != nil {
-					return err
-				}
-				return out.Println(string(line))
+				return out.JSON(in)
 			}
 			return out.Print(inspectionText(out, &in))
 		},

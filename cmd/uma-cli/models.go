@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -97,11 +96,7 @@ A model that shares its name with another one, or has no valid name, can be serv
 			if c.Problems == nil {
 				c.Problems = []store.Problem{}
 			}
-			line, err := json.Marshal(c)
-			if err != nil {
-				return err
-			}
-			return out.Println(string(line))
+			return out.JSON(c)
 		}
 		return out.Print(modelsText(out, &c))
 	}

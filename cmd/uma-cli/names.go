@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -39,14 +38,12 @@ shows more of the file itself.`,
 		Example: `  uma-cli show qwen3:8b
   uma-cli show hf.co/org/repo:Q4_K_M
   uma-cli show --json qwen3:8b | jq -r .chat_template`,
+		Args: oneModel,
 	}
 	open := modelsDir(cmd)
 	cmd.ValidArgsFunction = completeNames(open)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print everything as one line of JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return usagef("name one model: uma-cli show NAME")
-		}
 		c, m, err := find(cmd, open(), args[0])
 		if err != nil {
 			return err
@@ -65,11 +62,7 @@ shows more of the file itself.`,
 		}
 		out := ui.Open(os.Stdout)
 		if asJSON {
-			line, err := json.Marshal(shown)
-			if err != nil {
-				return err
-			}
-			return out.Println(string(line))
+			return out.JSON(shown)
 		}
 		return out.Print(shownText(out, &shown))
 	}
@@ -179,13 +172,11 @@ lists. A daemon that has the model loaded is asked to unload it first. A model i
 deleted; the error names the command that deletes it. One of which others were made (uma-cli cp) stays until they are
 deleted.`,
 		Example: "  uma-cli rm hf.co/org/repo:Q4_K_M",
+		Args:    oneModel,
 	}
 	open := modelsDir(cmd)
 	cmd.ValidArgsFunction = completeNames(open)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return usagef("name one model: uma-cli rm NAME")
-		}
 		s := open()
 		c, err := s.Scan(cmd.Context())
 		if err != nil {

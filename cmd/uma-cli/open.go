@@ -2,9 +2,7 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"html"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,10 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/internal/cli/ui"
-	"github.com/uma-serve/uma-serve/internal/portproxy"
-	"github.com/uma-serve/uma-serve/ipc/tcpaddr"
 )
 
 func newOpen(dial dialer) *cobra.Command {
@@ -49,31 +44,11 @@ run ssh -L 8737:127.0.0.1:8737 HOST and uma-cli open --listen 8737 there, and op
 
 // openPage serves the page on a port until the user ends it.
 func openPage(cmd *cobra.Command, dial dialer, listen string, noBrowser bool) error {
-	addr, err := tcpaddr.Parse(listen)
-	if err != nil {
-		return usagef("--listen %w", err)
-	}
-	if !addr.Addr().IsLoopback() {
-		return usagef("--listen %s is no loopback address; other machines reach the daemon by its own option --listen",
-			addr)
-	}
-	c, err := dial(cmd.Context()) // reports a daemon that does not answer before a browser is started
+	p, served, closeAll, err := forward(cmd.Context(), dial, listen)
 	if err != nil {
 		return err
 	}
-	socket := c.Socket()
-	c.Close()
-	forward := client.HTTP(socket).Transport
-	p, err := portproxy.Listen(addr, forward)
-	if err != nil {
-		return fmt.Errorf("--listen %s: %w", addr, err)
-	}
-	defer p.Close()
-	served := make(chan error, 1)
-	go func() { served <- p.Serve() }()
-	if t, ok := forward.(*http.Transport); ok {
-		defer t.CloseIdleConnections()
-	}
+	defer closeAll()
 	if !noBrowser {
 		address, remove, err := browserAddress(p.PageURL(), p.NeedsKey())
 		if err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -69,34 +68,11 @@ Exit status: the command's; 128 + N when signal N ended it; 126 or 127 when it c
 
 // proxy serves a port until the command in args, or the user, ends it.
 func proxy(cmd *cobra.Command, dial dialer, listen string, args []string) error {
-	addr, err := tcpaddr.Parse(listen)
-	if err != nil {
-		return usagef("--listen %w", err)
-	}
-	if !addr.Addr().IsLoopback() {
-		return usagef("--listen %s is no loopback address; other machines reach the daemon by its own option --listen",
-			addr)
-	}
-	c, err := dial(cmd.Context()) // names what is wrong before a program fails in its own words
+	p, served, closeAll, err := forward(cmd.Context(), dial, listen)
 	if err != nil {
 		return err
 	}
-	socket := c.Socket()
-	c.Close()
-	forward := client.HTTP(socket).Transport
-	p, err := portproxy.Listen(addr, forward)
-	if err != nil {
-		if errors.Is(err, syscall.EADDRINUSE) {
-			return fmt.Errorf("--listen %s: another program listens there; choose another port, or 0 for any", addr)
-		}
-		return fmt.Errorf("--listen %s: %w", addr, err)
-	}
-	defer p.Close()
-	served := make(chan error, 1)
-	go func() { served <- p.Serve() }()
-	if t, ok := forward.(*http.Transport); ok {
-		defer t.CloseIdleConnections()
-	}
+	defer closeAll()
 	if len(args) == 0 {
 		if isTerminal(os.Stderr) || p.NeedsKey() {
 			for _, v := range p.Env() {
@@ -106,6 +82,38 @@ func proxy(cmd *cobra.Command, dial dialer, listen string, args []string) error 
 		return awaitEnd(cmd.Context(), p.URL(), served)
 	}
 	return runBeside("proxy", args, append(os.Environ(), p.Env()...))
+}
+
+// forward serves the port of --listen until closeAll. served has the error when the port fails.
+func forward(ctx context.Context, dial dialer, listen string) (p *portproxy.Proxy, served <-chan error, closeAll func(),
+	err error) {
+	addr, err := tcpaddr.Parse(listen)
+	if err != nil {
+		return nil, nil, nil, usagef("--listen %w", err)
+	}
+	if !addr.Addr().IsLoopback() {
+		return nil, nil, nil, usagef("--listen %s is no loopback address; other machines reach the daemon by its own "+
+			"option --listen", addr)
+	}
+	c, err := dial(ctx) // a daemon that does not answer is reported before a program fails in its own words
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	web := client.HTTP(c.Socket())
+	c.Close()
+	p, err = portproxy.Listen(addr, web.Transport)
+	if err != nil {
+		if errors.Is(err, syscall.EADDRINUSE) {
+			err = errors.New("another program listens there; choose another port, or 0 for any")
+		}
+		return nil, nil, nil, fmt.Errorf("--listen %s: %w", addr, err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- p.Serve() }()
+	return p, ended, func() {
+		web.CloseIdleConnections()
+		p.Close()
+	}, nil
 }
 
 // awaitEnd prints the address of a proxy and waits for a signal.

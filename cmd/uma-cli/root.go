@@ -159,6 +159,14 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
+// oneModel is cobra.ExactArgs(1) as a usage error.
+func oneModel(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return usagef("name one model: %s NAME", cmd.CommandPath())
+	}
+	return nil
+}
+
 // socketPath returns the socket of --socket, else of the environment, else the default.
 func socketPath(flag string) (string, error) {
 	if flag != "" {

@@ -99,15 +99,13 @@ Only root and the daemon's user may load models, or everyone with uma-serve --al
 		Example: `  uma-cli load qwen3:8b
   uma-cli load --no-wait qwen3:8b && uma-cli ps
   uma-cli load sql --lora adapters/sql.gguf      # for requests whose model is sql`,
+		Args: oneModel,
 	}
 	open := modelsDir(cmd)
 	cmd.ValidArgsFunction = completeNames(open)
 	cmd.Flags().BoolVar(&noWait, "no-wait", false, "return when the daemon has begun to load the model")
 	lora.ofLoad(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return usagef("name one model: uma-cli load NAME")
-		}
 		if err := lora.check(cmd); err != nil {
 			return err
 		}
@@ -162,6 +160,7 @@ the next one.
 
 Only root and the daemon's user may unload models, or everyone with uma-serve --allow-model-changes.`,
 		Example: "  uma-cli unload qwen3:8b\n  uma-cli unload --lora sql",
+		Args:    oneModel,
 	}
 	lora.ofUnload(cmd)
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) (names []string,
@@ -177,9 +176,6 @@ Only root and the daemon's user may unload models, or everyone with uma-serve --
 		return names, cobra.ShellCompDirectiveNoFileComp
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return usagef("name one model: uma-cli unload NAME")
-		}
 		if err := lora.check(cmd); err != nil {
 			return err
 		}
@@ -233,11 +229,7 @@ uma-cli models lists the models on the disk; uma-cli metrics shows what the daem
 		}
 		out := ui.Open(os.Stdout)
 		if asJSON {
-			line, err := json.Marshal(list)
-			if err != nil {
-				return err
-			}
-			return out.Println(string(line))
+			return out.JSON(list)
 		}
 		return out.Print(runningText(out, list, time.Now()))
 	}

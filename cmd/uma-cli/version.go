@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -65,11 +64,7 @@ func showVersion(ctx context.Context, dial dialer, asJSON bool) error {
 	}
 	out := ui.Open(os.Stdout)
 	if asJSON {
-		line, err := json.Marshal(v)
-		if err != nil {
-			return err
-		}
-		return out.Println(string(line))
+		return out.JSON(v)
 	}
 	return out.Print(versionTable(v).String(out.Dim))
 }

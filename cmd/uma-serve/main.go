@@ -34,8 +34,9 @@ import (
 )
 
 const long = `uma-serve loads GGUF models through llama.cpp and serves them to your programs over a
-Unix socket: framed JSON (docs/protocol.md), lines of text, and the APIs of OpenAI, Anthropic,
-llama-server and ollama over HTTP (docs/http.md). --socket-mode lets in those of other users.
+Unix socket: framed JSON (docs/protocol.md), lines of text, and over HTTP the APIs of OpenAI,
+Anthropic, Gemini, llama-server and ollama (docs/http.md). With --socket-mode programs of other
+users may connect.
 --listen serves HTTP on a TCP address as well (docs/clients.md).
 
   uma-serve                                   serve the built-in demonstration model

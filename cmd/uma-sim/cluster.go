@@ -44,7 +44,7 @@ servers decodes the answer. That works with both batching algorithms (batch_form
 		if cfg.Server, err = in.server.server(&in.work); err != nil {
 			return err
 		}
-		src, err := in.work.source(cfg.Server.Seed, 0)
+		src, err := in.work.source(cfg.Server.Seed)
 		if err != nil {
 			return err
 		}

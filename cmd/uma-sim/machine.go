@@ -79,7 +79,7 @@ func (in *inputs) shared(stderr io.Writer) (out sim.Shared, err error) {
 		return out, err
 	}
 	out.Config = cfg.Server()
-	out.Source, err = in.work.source(out.Config.Seed, 0)
+	out.Source, err = in.work.source(out.Config.Seed)
 	return out, err
 }
 

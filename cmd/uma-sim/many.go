@@ -25,7 +25,7 @@ func progress(stderr io.Writer, n int, what string) func() {
 
 // simulate runs one simulation of several.
 func simulate(cfg blis.Config, work *workloadFlags) (*sim.Report, error) {
-	src, err := work.source(cfg.Seed, 0)
+	src, err := work.source(cfg.Seed)
 	if err != nil {
 		return nil, err
 	}

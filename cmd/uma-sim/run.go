@@ -64,7 +64,7 @@ With a horizon it continues to the horizon, as BLIS does, and prints a warning.`
 		if err != nil {
 			return err
 		}
-		src, err := in.work.source(cfg.Seed, 0)
+		src, err := in.work.source(cfg.Seed)
 		if err != nil {
 			return err
 		}

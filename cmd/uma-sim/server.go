@@ -29,7 +29,7 @@ type serverFlags struct {
 	cost   string
 	busy   []string    // busy
 	flags  blis.Config // the keys' values; only those that were given override the file
-	mend   bool        // no_overlap defaults to true: what is planned must be possible
+	mend   bool        // no_overlap defaults to true: no engine can overlap two steps
 	target bool        // itl_target_ms is the verb's own
 	warn   func(format string, args ...any)
 }

@@ -75,13 +75,8 @@ func (w *workloadFlags) prepare() (err error) {
 	return err
 }
 
-// source returns the workload from its start. rate ≤ 0: the rate of the flags.
-func (w *workloadFlags) source(seed int64, rate float64) (workload.Source, error) {
-	if rate <= 0 {
-		rate = w.d.Rate
-	} else if w.trace != "" || w.recorded != "" {
-		return nil, usagef("the key rate is for generated workloads only; a trace has its own arrival times")
-	}
+// source returns the workload from its start.
+func (w *workloadFlags) source(seed int64) (workload.Source, error) {
 	if err := w.prepare(); err != nil {
 		return nil, err
 	}
@@ -95,8 +90,8 @@ func (w *workloadFlags) source(seed int64, rate float64) (workload.Source, error
 		if w.fs.Changed("seed") {
 			s.Seed = seed
 		}
-		if w.fs.Changed("rate") || rate != w.d.Rate {
-			s.AggregateRate = rate
+		if w.fs.Changed("rate") {
+			s.AggregateRate = w.d.Rate
 		}
 		if w.fs.Changed("num-requests") {
 			s.NumRequests = w.d.Requests
@@ -106,10 +101,10 @@ func (w *workloadFlags) source(seed int64, rate float64) (workload.Source, error
 		}
 		return s.New(), nil
 	case w.name == "meridian":
-		return workload.Mix{Rate: rate, Requests: w.d.Requests, Seed: seed, ReasoningRatio: w.ratio}.New()
+		return workload.Mix{Rate: w.d.Rate, Requests: w.d.Requests, Seed: seed, ReasoningRatio: w.ratio}.New()
 	}
 	d := w.d
-	d.Rate, d.Seed, d.ThinkUs = rate, seed, w.thinkMs*1000
+	d.Seed, d.ThinkUs = seed, w.thinkMs*1000
 	if w.name != "distribution" {
 		if err := d.Preset(w.name); err != nil {
 			return nil, usageError{err}

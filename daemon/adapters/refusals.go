@@ -2,7 +2,6 @@ package adapters
 
 import (
 	"errors"
-	"fmt"
 	"os"
 
 	"github.com/uma-serve/uma-serve/daemon/config"
@@ -12,14 +11,13 @@ import (
 
 // TooManyMixes returns the error of a request for which no mix is free.
 func TooManyMixes() *wire.Error {
-	return &wire.Error{Code: wire.QueueLimit, Message: fmt.Sprintf("requests with %d combinations of adapters and "+
-		"scales run or wait; another one must wait for their end", runtime.MaxMixes)}
+	return wire.Errorf(wire.QueueLimit, "requests with %d combinations of adapters and scales run or wait; another "+
+		"one must wait for their end", runtime.MaxMixes)
 }
 
 // Unloaded returns the error of a request whose adapter was unloaded before it could begin.
 func (a *Adapter) Unloaded() *wire.Error {
-	return &wire.Error{Code: wire.ModelNotFound, Message: fmt.Sprintf("the adapter %s was unloaded before the request "+
-		"began", a.Name)}
+	return wire.Errorf(wire.ModelNotFound, "the adapter %s was unloaded before the request began", a.Name)
 }
 
 // CannotLoad returns the error of an adapter that cannot be loaded.
@@ -27,20 +25,18 @@ func CannotLoad(a config.LoRA, err error) *wire.Error {
 	if errors.Is(err, ErrTaken) {
 		return Taken(a.Name)
 	}
-	return &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("the adapter %s is not loaded: %s: %v", a.Name,
-		a.File, err)}
+	return wire.Errorf(wire.BadRequest, "the adapter %s is not loaded: %s: %v", a.Name, a.File, err)
 }
 
 // Taken refuses to load an adapter because another one has its name.
 func Taken(name string) *wire.Error {
-	return &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("an adapter %s is loaded already: unload it first, "+
-		`or set "load_inplace" to true`, name)}
+	return wire.Errorf(wire.BadRequest,
+		`an adapter %s is loaded already: unload it first, or set "load_inplace" to true`, name)
 }
 
 // None returns the error of an adapter that is not loaded.
 func None(name string) *wire.Error {
-	return &wire.Error{Code: wire.ModelNotFound, Message: fmt.Sprintf("no adapter %.100q is loaded; GET "+
-		"/lora-adapters lists them", name)}
+	return wire.Errorf(wire.ModelNotFound, "no adapter %.100q is loaded; GET /lora-adapters lists them", name)
 }
 
 // OpenNamed checks the values of an adapter that a request names, and opens its file.

@@ -72,8 +72,8 @@ func (w *Waitroom[J]) TooMany(mine, users int) (*wire.Error, string) {
 func OverCells(limit, prompt, held int) *wire.Error {
 	switch {
 	case prompt > limit:
-		return &wire.Error{Code: wire.PromptTooLarge, Message: fmt.Sprintf("the prompt has %d tokens, more than the "+
-			"%d cells of the KV cache that a user may have (--limits user_cells); shorten it", prompt, limit)}
+		return wire.Errorf(wire.PromptTooLarge, "the prompt has %d tokens, more than the %d cells of the KV cache "+
+			"that a user may have (--limits user_cells); shorten it", prompt, limit)
 	case held+prompt > limit:
 		return overLimit(time.Second, "your unfinished requests have %d cells of the KV cache and this prompt %d "+
 			"more; a user may have %d (--limits user_cells); wait for one to end", held, prompt, limit)

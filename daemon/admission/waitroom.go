@@ -41,7 +41,6 @@ type Job interface {
 
 // waiting is one user's part.
 type waiting[J Job] struct {
-	uid    uint32
 	inside int        // requests in the server
 	jobs   [lanes][]J // requests that wait for intake
 }
@@ -63,7 +62,7 @@ func (w *Waitroom[J]) Enter(uid uint32) (mine, users int, ok bool) {
 	defer w.mu.Unlock()
 	u, users := w.users[uid], len(w.users)
 	if u == nil {
-		u = &waiting[J]{uid: uid}
+		u = &waiting[J]{}
 		users++
 	}
 	if w.each > 0 && u.inside >= w.each {

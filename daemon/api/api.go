@@ -13,6 +13,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"time"
@@ -128,7 +129,7 @@ type Made struct {
 
 // File is a model's file.
 type File struct {
-	Type     string // the quantisation of the weights by and large: "Q4_K_M"
+	Type     string // the quantisation of most weights: "Q4_K_M"
 	Digest   string // 64 hexadecimal digits that tell the file from others
 	Bytes    int64  // of all its parts
 	Modified time.Time
@@ -191,6 +192,9 @@ const OneModel = "this server has one model, with which it was started (--single
 
 // Refuse returns the error for an invalid body.
 func Refuse(message string) *Error { return &Error{Code: wire.BadRequest, Message: message} }
+
+// Refusef is Refuse with a formatted message.
+func Refusef(format string, args ...any) *Error { return Refuse(fmt.Sprintf(format, args...)) }
 
 // AsError converts an error of a Backend or a parser to an *Error.
 func AsError(err error) *Error {

@@ -119,13 +119,12 @@ func (t Table) read(body []byte, b *Body) (*Body, error) {
 				return nil, err
 			}
 		case seen[m.name]:
-			return nil, Refuse(fmt.Sprintf("field %q is given twice", m.name))
+			return nil, Refusef("field %q is given twice", m.name)
 		case row == nil:
 			b.passed = append(b.passed, m)
 		case row.Use == Refused:
 			if !row.harmless(m.value) {
-				return nil, Refuse(fmt.Sprintf("field %q is not supported by this server (%s); leave it out", m.name,
-					row.Why))
+				return nil, Refusef("field %q is not supported by this server (%s); leave it out", m.name, row.Why)
 			}
 		default:
 			b.taken = append(b.taken, m)
@@ -310,7 +309,7 @@ func Kind(raw []byte) string {
 func (b *Body) Join(o *Body) error {
 	for _, m := range o.passed {
 		if b.Has(m.name) {
-			return Refuse(fmt.Sprintf("field %q is given twice", m.name))
+			return Refusef("field %q is given twice", m.name)
 		}
 	}
 	b.passed = append(b.passed, o.passed...)

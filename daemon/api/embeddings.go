@@ -14,7 +14,6 @@ type Vectors struct {
 	// Of has for each input one vector, or with pooling "none" one for each of its tokens.
 	Of     [][][]float32
 	Tokens int // of all inputs
-	EOS    wire.EOS
 }
 
 // CanEmbed returns why the loaded model makes no embeddings, or with oneEach no single one of a text; nil if it does.
@@ -60,7 +59,7 @@ func (s *Server) Embeddings(ctx context.Context, e *wire.Embed) (*Vectors, error
 				return nil, err
 			}
 		case wire.EventEOS:
-			v.EOS, v.Tokens = ev.EOS, ev.EOS.Usage.PromptTokens
+			v.Tokens = ev.EOS.Usage.PromptTokens
 			if e := Cancelled(&ev.EOS); e != nil {
 				return nil, e
 			}
@@ -94,8 +93,7 @@ func (v *Vectors) One(i int) ([]float32, error) {
 // EmbedInputs returns inputs for a request: texts stay texts, mixed ones become tokens.
 func (s *Server) EmbedInputs(ctx context.Context, list []Input, markers bool) (out []wire.EmbedInput, err error) {
 	if len(list) > wire.MaxEmbedInputs {
-		return nil, Refuse(fmt.Sprintf(`field "input" has %d texts; it must have at most %d`, len(list),
-			wire.MaxEmbedInputs))
+		return nil, Refusef(`field "input" has %d texts; it must have at most %d`, len(list), wire.MaxEmbedInputs)
 	}
 	for i := range list {
 		in := wire.EmbedInput{Text: list[i].Text}
@@ -104,7 +102,7 @@ func (s *Server) EmbedInputs(ctx context.Context, list []Input, markers bool) (o
 				return nil, err
 			}
 			if len(in.Tokens) == 0 {
-				return nil, Refuse(fmt.Sprintf("input[%d] has no tokens", i))
+				return nil, Refusef("input[%d] has no tokens", i)
 			}
 		}
 		out = append(out, in)
@@ -125,18 +123,17 @@ type EmbedOptions struct {
 func (o *EmbedOptions) Embed() (*wire.Embed, error) {
 	e := wire.DefaultEmbed()
 	if o.Format != "" && o.Format != "float" && o.Format != "base64" {
-		return nil, Refuse(fmt.Sprintf(`field "encoding_format" is %.40q; it must be "float" or "base64"`, o.Format))
+		return nil, Refusef(`field "encoding_format" is %.40q; it must be "float" or "base64"`, o.Format)
 	}
 	if o.Dimensions != nil {
 		if e.Dimensions = *o.Dimensions; e.Dimensions < 1 || e.Dimensions > wire.MaxDimensions {
-			return nil, Refuse(fmt.Sprintf(`field "dimensions" is %d; it must be 1…%d`, e.Dimensions,
-				wire.MaxDimensions))
+			return nil, Refusef(`field "dimensions" is %d; it must be 1…%d`, e.Dimensions, wire.MaxDimensions)
 		}
 	}
 	if o.Normalize != nil {
 		if e.Normalize = *o.Normalize; e.Normalize < wire.NormalizeNone || e.Normalize > wire.MaxNormalize {
-			return nil, Refuse(fmt.Sprintf(`field "embd_normalize" is %d; it must be %d…%d`, e.Normalize,
-				wire.NormalizeNone, wire.MaxNormalize))
+			return nil, Refusef(`field "embd_normalize" is %d; it must be %d…%d`, e.Normalize, wire.NormalizeNone,
+				wire.MaxNormalize)
 		}
 	}
 	switch o.Priority {
@@ -144,8 +141,7 @@ func (o *EmbedOptions) Embed() (*wire.Embed, error) {
 	case "background":
 		e.Priority = wire.PriorityBackground
 	default:
-		return nil, Refuse(fmt.Sprintf(`field "priority" is %.40q; it must be "interactive" or "background"`,
-			o.Priority))
+		return nil, Refusef(`field "priority" is %.40q; it must be "interactive" or "background"`, o.Priority)
 	}
 	e.Truncate = o.Truncate
 	return &e, nil

@@ -35,7 +35,7 @@ func ReadPrompts(raw json.RawMessage) ([]Input, error) {
 			if raw[0] == '[' {
 				name = fmt.Sprintf("prompt[%d]", i)
 			}
-			return nil, Refuse(fmt.Sprintf("field %q is empty", name))
+			return nil, Refusef("field %q is empty", name)
 		}
 	}
 	return prompts, nil
@@ -44,7 +44,7 @@ func ReadPrompts(raw json.RawMessage) ([]Input, error) {
 // ReadInputs parses the same forms of a field of this name, whose texts may be empty.
 func ReadInputs(name string, raw json.RawMessage) ([]Input, error) {
 	if raw == nil {
-		return nil, Refuse(fmt.Sprintf("field %q is missing; it must be %s", name, promptMust))
+		return nil, Refusef("field %q is missing; it must be %s", name, promptMust)
 	}
 	if raw[0] == '"' || raw[0] == '{' {
 		p, err := oneInput(name, raw)
@@ -52,10 +52,10 @@ func ReadInputs(name string, raw json.RawMessage) ([]Input, error) {
 	}
 	var list []json.RawMessage
 	if json.Unmarshal(raw, &list) != nil {
-		return nil, Refuse(fmt.Sprintf("field %q must be %s", name, promptMust))
+		return nil, Refusef("field %q must be %s", name, promptMust)
 	}
 	if len(list) == 0 {
-		return nil, Refuse(fmt.Sprintf("field %q is empty", name))
+		return nil, Refusef("field %q is empty", name)
 	}
 	if slices.ContainsFunc(list, isNumber) {
 		p, err := ReadMixed(name, list)
@@ -81,7 +81,7 @@ func oneInput(name string, raw json.RawMessage) (p Input, err error) {
 	case json.Unmarshal(raw, &list) == nil && len(list) > 0:
 		return ReadMixed(name, list)
 	default:
-		return p, Refuse(fmt.Sprintf("field %q must be a string or an array of token ids", name))
+		return p, Refusef("field %q must be a string or an array of token ids", name)
 	}
 	return p, nil
 }
@@ -97,11 +97,11 @@ func objectInput(name string, raw json.RawMessage) (p Input, err error) {
 		} `json:"content"`
 	}
 	if json.Unmarshal(raw, &in) != nil || in.Text == nil && in.Content == nil {
-		return p, Refuse(fmt.Sprintf(`field %q must be an object {"prompt_string":…} or {"content":[{"type":"text",`+
-			`"text":…}]}`, name))
+		return p, Refusef(`field %q must be an object {"prompt_string":…} or {"content":[{"type":"text","text":…}]}`,
+			name)
 	}
 	if len(in.Media) > 0 {
-		return p, Refuse(fmt.Sprintf(`field %q is not supported: this server reads text`, name+".multimodal_data"))
+		return p, Refusef(`field %q is not supported: this server reads text`, name+".multimodal_data")
 	}
 	if in.Text != nil {
 		p.Text = *in.Text
@@ -109,8 +109,8 @@ func objectInput(name string, raw json.RawMessage) (p Input, err error) {
 	for i := range in.Content {
 		c := &in.Content[i]
 		if c.Type != "text" || c.Text == nil {
-			return p, Refuse(fmt.Sprintf(`field "%s.content[%d]" must be {"type":"text","text":…}: this server reads `+
-				`text`, name, i))
+			return p, Refusef(`field "%s.content[%d]" must be {"type":"text","text":…}: this server reads text`, name,
+				i)
 		}
 		p.Text += *c.Text
 	}
@@ -130,8 +130,8 @@ func ReadMixed(name string, list []json.RawMessage) (p Input, err error) {
 			err = json.Unmarshal(r, &part.text)
 		}
 		if err != nil || part.token < 0 || string(r) == "null" {
-			return p, Refuse(fmt.Sprintf("field %q has the entry %.40q at %d; it must be a token id of 0…2147483647 "+
-				"or a string", name, r, i))
+			return p, Refusef("field %q has the entry %.40q at %d; it must be a token id of 0…2147483647 or a string",
+				name, r, i)
 		}
 		p.parts = append(p.parts, part)
 	}

@@ -143,7 +143,7 @@ func (b *Body) strays(dst any) {
 func (b *Body) unknown(name string, table Table) error {
 	switch {
 	case b.left == nil && (name == "event" || name == "type"):
-		return Refuse(fmt.Sprintf("field %q belongs to the framed protocol; leave it out", name))
+		return Refusef("field %q belongs to the framed protocol; leave it out", name)
 	case b.left == nil:
 		return Refuse(wire.UnknownField(name).Error())
 	case len(b.left.List) < wire.MaxStrays && wire.Nearest(name, table.names()) != "":
@@ -170,7 +170,7 @@ func (t Table) names() func(yield func(string) bool) {
 func (b *Body) Alone() error {
 	for _, m := range b.passed {
 		if b.left == nil {
-			return Refuse(fmt.Sprintf("field %q is not known here; docs/http.md lists the fields", m.name))
+			return Refusef("field %q is not known here; docs/http.md lists the fields", m.name)
 		}
 		b.left.Add(b.under, m.name, slices.Values([]string(nil)))
 	}

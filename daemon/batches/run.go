@@ -47,7 +47,7 @@ func (r *Runner) start(run *running) {
 
 var errExpired = errors.New("the batch has expired")
 
-// run answers what is left of a batch, and ends it.
+// run answers the unanswered lines of a batch, and ends it.
 func (r *Runner) run(ctx context.Context, run *running) error {
 	run.mu.Lock()
 	id, owner, endpoint, anthropic := run.b.ID, run.b.Owner, run.b.Endpoint, run.b.Anthropic
@@ -149,7 +149,7 @@ func (r *Runner) mend(id string) (done map[string]bool, c Counts, err error) {
 	for {
 		text, err := buf.ReadBytes('\n')
 		if err != nil {
-			break // what is left is no whole line
+			break // the rest is no whole line
 		}
 		var res Result
 		if json.Unmarshal(text, &res) != nil || res.ID == "" {

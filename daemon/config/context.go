@@ -170,7 +170,7 @@ func (d *Demand) FitAvailable(bytes int64) int {
 // autoRoom returns the part of so many bytes that auto takes.
 func (d *Demand) autoRoom(bytes int64) int64 { return d.Fixed + int64(autoUse*float64(bytes-d.Fixed)) }
 
-// absurd bounds what is derived from a header, which can claim anything.
+// absurd is the bound on sizes that follow from a header, which can claim anything.
 const absurd = 1 << 60
 
 // passBytes returns the memory that a pass over the device needs for each token of context: the attention masks of its
@@ -345,7 +345,7 @@ func (c *Config) fitMemory(info *gguf.Info, most int, available int64, p gguf.Pr
 	default:
 		tokens = d.FitAvailable(room)
 	}
-	if tokens == 0 { // the check of the memory says what is missing, or the engine
+	if tokens == 0 { // the check of the memory reports it, or the engine
 		tokens = min(d.Least, most)
 	}
 	if tokens < most {

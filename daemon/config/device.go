@@ -150,7 +150,7 @@ func (c *Config) hostMemory() (bytes uint64, ok bool) {
 
 // NoHostTier reports whether the KV cells of a device lie in the host's memory, where a tier of the host's memory would
 // be a second copy beside them. --cache-ram with a size, --cache-dir, to which parts go through it, and thoughts that
-// are to be kept there, have one all the same.
+// are to be kept there, have a tier nevertheless.
 func (c *Config) NoHostTier() bool {
 	_, host := c.hostMemory()
 	return host && c.CacheRAM.Auto && c.CacheDir == "" && !c.NoKVOffload && c.ThinkEvict != core.OffloadThoughts

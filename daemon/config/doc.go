@@ -1,6 +1,6 @@
 // Package config has the options of uma-serve: declared once, merged from their layers, validated and printed. It also
-// computes, from the options and the header of a model's file, what is known of a model before it is loaded: its file,
-// the size of its context, its memory, its chat template.
+// computes, from the options and the header of a model's file, the facts of a model before it is loaded: its file, the
+// size of its context, its memory, its chat template.
 //
 // It knows no request, engine or HTTP. Package daemon translates a Config into the configurations of the scheduler, the
 // core and the engine (daemon/opening).

@@ -232,5 +232,5 @@ func (c *Config) draftNeed(p gguf.Processor) (n gguf.Need) {
 }
 
 // processBytes is the memory of an engine process besides weights, KV cells and host tier, in bytes: Go's heap and the
-// engine's buffers, of which a process uses a part of what is reserved.
+// engine's buffers. A process uses a part of this reserve.
 const processBytes = 128 << 20

@@ -35,7 +35,7 @@ func (d *Demand) Place(host func(on *Demand) int64, rooms []Room) Place {
 	if len(d.Device.Layers) == 0 || len(rooms) == 0 {
 		return Place{Tokens: d.Fit(host(d))}
 	}
-	// Two passes: the second takes what is less than enough, where nothing is.
+	// Two passes: the second accepts a smaller context, where no placement has enough.
 	for _, enough := range []int{min(d.Most, gguf.DefaultContext), 1} {
 		for n := d.Device.Most; n >= d.Device.Least; n-- {
 			on := d.Placed(n)

@@ -1,7 +1,6 @@
 package constrain
 
 import (
-	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -130,7 +129,7 @@ func (c *Cache) run(owner uint32, b *build) *compiled {
 	}
 	g, free, err := b.compile(limits)
 	if of.took = c.now().Sub(began); err != nil {
-		of.bad = &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("%s: %v", b.Field, err)}
+		of.bad = wire.Errorf(wire.BadRequest, "%s: %v", b.Field, err)
 		of.bytes.Store(int64(len(of.bad.Message)))
 	} else {
 		of.grammar, of.free = g, free

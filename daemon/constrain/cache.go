@@ -132,7 +132,8 @@ func (g *Grammars) Begins(text string, h *meridian.Headers) bool {
 }
 
 // Get returns the grammars of format and calls, each of which may be nil, or the error with which to refuse the
-// request. It adds to notes what is not enforced. waits: w waits for a build, and comes back when it ends.
+// request. It adds a note for each keyword that is not enforced. waits: w waits for a build, and comes back when it
+// ends.
 func (c *Cache) Get(format, calls *Source, w *Waiter, notes *wire.Notes) (g Grammars, waits bool, bad *wire.Error) {
 	if g.format, waits, bad = c.one(format, w, notes); bad == nil && !waits {
 		g.calls, waits, bad = c.one(calls, w, notes)

@@ -437,5 +437,5 @@ func (c *Constraint) breach(err error) *wire.Error {
 	if errors.Is(err, grammar.ErrRejected) {
 		err = fmt.Errorf("the model wrote text of its answer where its chat format has a marker: %w", err)
 	}
-	return &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("%s: %v", c.Field(), err)}
+	return wire.Errorf(wire.BadRequest, "%s: %v", c.Field(), err)
 }

@@ -45,7 +45,7 @@ const (
 func Sources(w *wire.Request, tools []toolcall.Tool, spec *toolcall.Spec, h *meridian.Headers) (format, calls *Source,
 	bad *wire.Error) {
 	refuse := func(text string, a ...any) (_, _ *Source, _ *wire.Error) {
-		return nil, nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf(text, a...)}
+		return nil, nil, wire.Errorf(wire.BadRequest, text, a...)
 	}
 	if format = formatSource(&w.Format, h); format != nil && w.Think.AnswerCue != "" {
 		return refuse("think.answer_cue cannot be combined with %s: the answer begins as its format says", format.Field)

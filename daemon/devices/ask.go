@@ -53,7 +53,7 @@ func Ask(ctx context.Context, env []string, program string, args ...string) (b r
 	return runtime.Backends{}, fmt.Errorf("look at devices: %w: %.300s", err, lines[len(lines)-1])
 }
 
-// limited drops what is written after the first so many bytes.
+// limited keeps the first bytes that are written, up to a limit, and drops the others.
 type limited struct {
 	w    io.Writer
 	left int

@@ -69,7 +69,7 @@ var within = map[string]bool{"messages": true, "content": true, "contents": true
 	"generateContentRequest": true}
 
 // Rewrite returns a body with text and images in the place of documents, in the form of the API that the body has, for
-// the process of a model. A body that is no JSON is returned as it is: that process says what is wrong with it.
+// the process of a model. A body that is no JSON is returned as it is: that process refuses it.
 func (d *Reader) Rewrite(ctx context.Context, owner uint32, body []byte) ([]byte, error) {
 	if !json.Valid(body) {
 		return body, nil
@@ -278,8 +278,8 @@ func dataURL(mime string, data []byte) string {
 // more counts a document.
 func (w *walk) more(field string) error {
 	if w.read++; w.read > MaxInBody {
-		return api.Refuse(fmt.Sprintf("field %q: a request has at most %d documents that are PDF or named by a "+
-			"file's id", field, MaxInBody))
+		return api.Refusef("field %q: a request has at most %d documents that are PDF or named by a file's id", field,
+			MaxInBody)
 	}
 	return nil
 }
@@ -301,12 +301,12 @@ func (w *walk) inline(data, field string) (string, error) {
 	b, err := base64.StdEncoding.DecodeString(strings.NewReplacer("\n", "", "\r", "").Replace(data))
 	switch {
 	case err != nil:
-		return "", api.Refuse(fmt.Sprintf("field %q is not base64: %v", field, err))
+		return "", api.Refusef("field %q is not base64: %v", field, err)
 	case len(b) > MaxBytes:
 		return "", &api.Error{Code: wire.FrameTooLarge,
 			Message: fmt.Sprintf("field %q has %d bytes, and the limit is %d", field, len(b), MaxBytes)}
 	case !pdf.Is(b):
-		return "", api.Refuse(fmt.Sprintf("field %q is no PDF: it begins with %q", field, b[:min(len(b), 8)]))
+		return "", api.Refusef("field %q is no PDF: it begins with %q", field, b[:min(len(b), 8)])
 	}
 	text, err := w.d.text(w.ctx, w.owner, b)
 	return text, in(field, err)

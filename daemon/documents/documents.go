@@ -8,7 +8,6 @@ package documents
 import (
 	"context"
 	"crypto/sha256"
-	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -138,7 +137,7 @@ func (d *Reader) Text(ctx context.Context, owner uint32, id string) (string, err
 	return c.text, nil
 }
 
-// file reads a user's file for a place in a body. The type that the client has given it counts for nothing.
+// file reads a user's file for a place in a body. Its type follows from its bytes; the client's is ignored.
 func (d *Reader) file(ctx context.Context, owner uint32, id string, w want) (*content, error) {
 	f, err := d.File(owner, id)
 	if err != nil {
@@ -149,15 +148,14 @@ func (d *Reader) file(ctx context.Context, owner uint32, id string, w want) (*co
 	switch {
 	case pdf.Is(f.Data):
 		if w == image {
-			return nil, api.Refuse(fmt.Sprintf("file %.60q is a PDF, and an image is expected here: name it in a "+
-				"document", id))
+			return nil, api.Refusef("file %.60q is a PDF, and an image is expected here: name it in a document", id)
 		}
 		c.text, err = d.text(ctx, owner, f.Data)
 		return c, err
 	case strings.HasPrefix(kind, "image/"):
 		if w == document {
-			return nil, api.Refuse(fmt.Sprintf("file %.60q is an image (%s), and a document is expected here: name it "+
-				"in an image", id, kind))
+			return nil, api.Refusef("file %.60q is an image (%s), and a document is expected here: name it in an image",
+				id, kind)
 		}
 		c.image, c.mime = f.Data, kind
 		return c, nil
@@ -169,5 +167,5 @@ func (d *Reader) file(ctx context.Context, owner uint32, id string, w want) (*co
 	if w == image {
 		expected = "an image is PNG, JPEG, WebP or GIF"
 	}
-	return nil, api.Refuse(fmt.Sprintf("file %.60q (%s) cannot be read: %s", id, kind, expected))
+	return nil, api.Refusef("file %.60q (%s) cannot be read: %s", id, kind, expected)
 }

@@ -68,15 +68,14 @@ func (p *Program) Read(ctx context.Context, data []byte) (string, error) {
 	case err == nil && r.Failed != "":
 		return "", api.Refuse(r.Failed)
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return "", api.Refuse(fmt.Sprintf("%v: reading it takes longer than %v: send its text", pdf.ErrPDF, p.Limit))
+		return "", api.Refusef("%v: reading it takes longer than %v: send its text", pdf.ErrPDF, p.Limit)
 	case ctx.Err() != nil:
 		return "", context.Cause(ctx)
 	case out.cut:
-		return "", api.Refuse(fmt.Sprintf("%v: its text has more than %d bytes: send it in parts", pdf.ErrPDF,
-			pdf.MaxText))
+		return "", api.Refusef("%v: its text has more than %d bytes: send it in parts", pdf.ErrPDF, pdf.MaxText)
 	case strings.Contains(words.b.String(), "out of memory"), strings.Contains(words.b.String(), "cannot allocate"):
-		return "", api.Refuse(fmt.Sprintf("%v: reading it takes more than %d MiB of memory: send its text", pdf.ErrPDF,
-			maxMemory>>20))
+		return "", api.Refusef("%v: reading it takes more than %d MiB of memory: send its text", pdf.ErrPDF,
+			maxMemory>>20)
 	case strings.Contains(words.b.String(), "stack exceeds"), strings.Contains(words.b.String(), "stack overflow"):
 		return "", api.Refuse(pdf.ErrPDF.Error() + ": it refers to itself")
 	}

@@ -70,7 +70,7 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.As(err, &refused):
 		e = &wire.Error{Code: refused.Code, Message: refused.Message}
 	case errors.Is(err, ErrNone):
-		e = &wire.Error{Code: wire.ModelNotFound, Message: fmt.Sprintf("there is no file %.60q", r.PathValue("id"))}
+		e = wire.Errorf(wire.ModelNotFound, "there is no file %.60q", r.PathValue("id"))
 	}
 	a.Fail(w, r, e)
 }

@@ -121,17 +121,17 @@ func (f *Front) changeAdapter(ctx context.Context, model string, c *link.Adapter
 		i := m.lora.index(c.Load.Name)
 		switch {
 		case c.Unload && i < 0:
-			return &wire.Error{Code: wire.ModelNotFound, Message: fmt.Sprintf("model %s has no adapter %.100q%s",
-				m.name, c.Load.Name, m.haveAdapters())}
+			return wire.Errorf(wire.ModelNotFound, "model %s has no adapter %.100q%s", m.name, c.Load.Name,
+				m.haveAdapters())
 		case !c.Unload && i >= 0 && !c.Load.Replace:
 			return adapters.Taken(c.Load.Name)
 		case !c.Unload && !m.configured:
-			return &wire.Error{Code: wire.NotSupported, Message: fmt.Sprintf("model %s was found on this machine; "+
-				"adapters are for the default model and those with a table [models.NAME]", m.name)}
+			return wire.Errorf(wire.NotSupported, "model %s was found on this machine; adapters are for the default "+
+				"model and those with a table [models.NAME]", m.name)
 		case !c.Unload && !f.cfg.Memory.Auto && f.used()+size > f.limit:
-			return &wire.Error{Code: wire.ModelTooLarge, Message: fmt.Sprintf("the adapter takes %s, and the models "+
-				"that are loaded leave %s of --memory: unload one, or raise --memory", ui.Bytes(uint64(size)),
-				ui.Bytes(uint64(max(f.limit-f.used(), 0))))}
+			return wire.Errorf(wire.ModelTooLarge, "the adapter takes %s, and the models that are loaded leave %s of "+
+				"--memory: unload one, or raise --memory", ui.Bytes(uint64(size)), ui.Bytes(uint64(max(f.limit-f.used(),
+				0))))
 		case m.state != ready && c.Unload && m.proc == nil:
 			f.forgetAdapter(m, i)
 			list = m.adaptersOf()
@@ -146,7 +146,7 @@ func (f *Front) changeAdapter(ctx context.Context, model string, c *link.Adapter
 		if file != nil {
 			fd = int(file.Fd())
 		}
-		if err := m.proc.link.Send(link.Adapter, 0, fd, mustJSON(c)); err != nil {
+		if err := m.proc.link.Send(link.Adapter, 0, fd, api.MustJSON(c)); err != nil {
 			return &wire.Error{Code: wire.InternalFailure, Message: "ask the engine process: " + err.Error()}
 		}
 		m.lora.waiting[c.Ticket] = done
@@ -157,7 +157,7 @@ func (f *Front) changeAdapter(ctx context.Context, model string, c *link.Adapter
 		return list, e
 	}
 	answer := <-done // linkDown answers for a process that has ended
-	// An adapter that the process left out when it began is to be forgotten all the same.
+	// An adapter that the process left out when it began is forgotten, too.
 	leftOut := c.Unload && answer.Code == wire.ModelNotFound
 	if answer.Error != "" && !leftOut {
 		return nil, &wire.Error{Code: answer.Code, Message: answer.Error}

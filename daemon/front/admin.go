@@ -2,12 +2,12 @@ package front
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/front/engineproc"
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/ipc"
@@ -29,7 +29,7 @@ func (h handler) Admin(client ipc.Client, q *wire.Frame) {
 	f, question, peer := h.f, *q, c.Peer()
 	lines := c.Protocol() == split.Newline
 	if q.Kind == wire.KindHealth {
-		c.ReplyEvent(wire.ReportEvent(q.Kind, q.ID, mustJSON(f.health())))
+		c.ReplyEvent(wire.ReportEvent(q.Kind, q.ID, api.MustJSON(f.health())))
 		return
 	}
 	done := c.Pend()
@@ -123,18 +123,18 @@ func (f *Front) answer(q *wire.Frame, peer ipc.Peer, replies []report.Reply) ([]
 			own.Status = f.health().Status
 			own.Models = f.views()
 		})
-		return mustJSON(report.MergeInfo(own, replies)), nil
+		return api.MustJSON(report.MergeInfo(own, replies)), nil
 	case wire.KindMetrics:
 		return f.metrics(replies), nil
 	case wire.KindWhy:
-		return mustJSON(report.MergeWhy(replies, f.waiting(q.Why, peer), q.Why.Last)), nil
+		return api.MustJSON(report.MergeWhy(replies, f.waiting(q.Why, peer), q.Why.Last)), nil
 	case wire.KindKV:
 		if q.KV.Op == wire.KVShow {
 			return documentOf(report.MergeKV(replies))
 		}
 		return documentOf(report.MergeKVDone(&q.KV, replies))
 	}
-	return nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("the question %q is not known", q.Kind)}
+	return nil, wire.Errorf(wire.BadRequest, "the question %q is not known", q.Kind)
 }
 
 // documentOf returns v as JSON, or the error.
@@ -142,7 +142,7 @@ func documentOf[T any](v T, e *wire.Error) ([]byte, *wire.Error) {
 	if e != nil {
 		return nil, e
 	}
-	return mustJSON(v), nil
+	return api.MustJSON(v), nil
 }
 
 // health returns the state of the default model, which requests without a model's name use: other models load on
@@ -218,8 +218,8 @@ func (f *Front) metrics(replies []report.Reply) []byte {
 	})
 	var served []reports.InfoServed
 	f.call(func() { served = f.views() })
-	doc["served"] = mustJSON(served)
-	return mustJSON(doc)
+	doc["served"] = api.MustJSON(served)
+	return api.MustJSON(doc)
 }
 
 // dumpMetrics writes the metrics of all models to the log as JSON.
@@ -253,12 +253,4 @@ func (m *served) waits(peer ipc.Peer) reports.WhyRequest {
 	d.Reason, d.Text = m.waitsFor()
 	return reports.WhyRequest{Model: m.name, UID: peer.UID, Class: "interactive", State: "queued", AgeMs: age,
 		Decisions: []reports.Decision{d}}
-}
-
-func mustJSON(v any) []byte {
-	b, err := json.Marshal(v)
-	if err != nil {
-		panic("front: status: " + err.Error()) // plain structs of numbers and strings
-	}
-	return b
 }

@@ -3,10 +3,10 @@ package front
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 
+	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
@@ -44,7 +44,7 @@ func (f *Front) serveUnload(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if f.cancelDownload(r.Context(), name) {
-		answerJSON(w, http.StatusOK, map[string]any{"success": true,
+		api.AnswerJSON(w, http.StatusOK, map[string]any{"success": true,
 			"status": reports.ServedStatus{Value: unloaded.served()}})
 		return
 	}
@@ -55,11 +55,9 @@ func (f *Front) serveUnload(w http.ResponseWriter, r *http.Request) {
 func (f *Front) unloadAsked(m *served) *wire.Error {
 	switch {
 	case m.pinned:
-		return &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("model %s is pinned: the configuration "+
-			"file keeps it loaded", m.name)}
+		return wire.Errorf(wire.BadRequest, "model %s is pinned: the configuration file keeps it loaded", m.name)
 	case m.state == queued || m.state == starting || m.state == loading:
-		return &wire.Error{Code: wire.ModelUnready, Message: fmt.Sprintf("model %s is being loaded; unload it "+
-			"when it is ready", m.name)}
+		return wire.Errorf(wire.ModelUnready, "model %s is being loaded; unload it when it is ready", m.name)
 	case m.state == ready:
 		f.unload(m, "a request to /models/unload")
 	}
@@ -84,7 +82,7 @@ func (f *Front) mayChange(w http.ResponseWriter, r *http.Request) bool {
 	if f.privileged(r) {
 		return true
 	}
-	answerJSON(w, http.StatusForbidden, map[string]any{"error": map[string]any{"code": http.StatusForbidden,
+	api.AnswerJSON(w, http.StatusForbidden, map[string]any{"error": map[string]any{"code": http.StatusForbidden,
 		"type": "permission_error", "message": onlyAdmins}})
 	return false
 }
@@ -96,8 +94,8 @@ func (f *Front) changed(w http.ResponseWriter, r *http.Request) (name string, ok
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxChangeBody+1))
 	if err != nil || len(body) > maxChangeBody {
-		f.answerError(w, r, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("the body did not come whole, or "+
-			"has more than %d bytes", maxChangeBody)})
+		f.answerError(w, r, wire.Errorf(wire.BadRequest, "the body did not come whole, or has more than %d bytes",
+			maxChangeBody))
 		return "", false
 	}
 	var q struct {
@@ -117,7 +115,7 @@ func (f *Front) change(w http.ResponseWriter, r *http.Request, name string, do f
 		f.answerError(w, r, e)
 		return
 	}
-	answerJSON(w, http.StatusOK, map[string]any{"success": true, "status": reports.ServedStatus{Value: state}})
+	api.AnswerJSON(w, http.StatusOK, map[string]any{"success": true, "status": reports.ServedStatus{Value: state}})
 }
 
 // present scans the folders for a name that no model has: a program may have put the model there just before it asks.

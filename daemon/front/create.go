@@ -3,7 +3,6 @@ package front
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -98,22 +97,20 @@ func (f *Front) Create(ctx context.Context, r store.Recipe) *wire.Error {
 			return
 		}
 		if m := f.configured(r.Name); m != nil {
-			e = &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("the configuration has a model %s; choose "+
-				"another name", m.label())}
+			e = wire.Errorf(wire.BadRequest, "the configuration has a model %s; choose another name", m.label())
 			return
 		}
 		for alias, to := range c.Aliases {
 			if strings.EqualFold(alias, r.Name) {
-				e = &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("%s is an alias of %s; choose another "+
-					"name", alias, to)}
+				e = wire.Errorf(wire.BadRequest, "%s is an alias of %s; choose another name", alias, to)
 			}
 		}
 		switch of, err := c.Lookup(r.Name); {
 		case err != nil: // the name is free, or the recipe of that name is not whole
 			return
 		case of.Recipe == nil:
-			e = &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("%s is a model of this machine (%s); choose "+
-				"another name", of.ID(), of.Place)}
+			e = wire.Errorf(wire.BadRequest, "%s is a model of this machine (%s); choose another name", of.ID(),
+				of.Place)
 		default:
 			old = of
 		}
@@ -168,8 +165,8 @@ func (f *Front) PutBlob(ctx context.Context, sum string, r io.Reader) *wire.Erro
 	case errors.Is(err, store.ErrBlob):
 		return &wire.Error{Code: wire.BadRequest, Message: clierr.Text(err)}
 	}
-	return &wire.Error{Code: wire.InternalFailure, Message: fmt.Sprintf("the file %s cannot be kept below %s: %s", sum,
-		f.found.store.Dir(), clierr.Text(err))}
+	return wire.Errorf(wire.InternalFailure, "the file %s cannot be kept below %s: %s", sum, f.found.store.Dir(),
+		clierr.Text(err))
 }
 
 // Models lists the models that requests can name.

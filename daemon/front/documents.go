@@ -37,7 +37,7 @@ func (f *Front) serveText(w http.ResponseWriter, r *http.Request) {
 		f.failed(w, r, err)
 		return
 	}
-	answerJSON(w, http.StatusOK, map[string]string{"text": text})
+	api.AnswerJSON(w, http.StatusOK, map[string]string{"text": text})
 }
 
 // rewritten returns the body of a request with its documents as text.

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 
+	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/api/changes"
 	"github.com/uma-serve/uma-serve/internal/cli/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/host/hostmem"
@@ -112,7 +113,7 @@ func (f *Front) serveDownload(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	t.Release()
-	answerJSON(w, http.StatusOK, map[string]any{"success": true,
+	api.AnswerJSON(w, http.StatusOK, map[string]any{"success": true,
 		"status": reports.ServedStatus{Value: string(download.Downloading)}})
 }
 
@@ -143,5 +144,5 @@ func (f *Front) serveDelete(w http.ResponseWriter, r *http.Request) {
 		f.answerError(w, r, e)
 		return
 	}
-	answerJSON(w, http.StatusOK, map[string]bool{"success": true})
+	api.AnswerJSON(w, http.StatusOK, map[string]bool{"success": true})
 }

@@ -77,10 +77,9 @@ func (f *Front) crash(m *served, werr error) {
 	m.crashes = append(slices.DeleteFunc(m.crashes, func(t time.Time) bool { return now.Sub(t) > crashWindow }), now)
 	f.log.Error("an engine process has crashed", "model", m.name, "how", werr, "crashes_in_a_minute", len(m.crashes))
 	if len(m.crashes) >= m.f.opts.CrashLimit {
-		m.down = &wire.Error{Code: wire.EngineCrashed, Message: fmt.Sprintf(
-			"model %s stays down: its engine process has crashed %d times within %v, at last with %q; restart "+
-				"uma-serve to try again",
-			m.name, len(m.crashes), crashWindow, fmt.Sprint(werr))}
+		m.down = wire.Errorf(wire.EngineCrashed, "model %s stays down: its engine process has crashed %d times "+
+			"within %v, at last with %q; restart uma-serve to try again", m.name, len(m.crashes), crashWindow,
+			fmt.Sprint(werr))
 		m.retryAt = time.Time{}
 		f.log.Error("the model stays down", "model", m.name)
 	}

@@ -3,7 +3,6 @@ package front
 import (
 	"encoding/json"
 	"net/http"
-	"net/url"
 
 	"github.com/uma-serve/uma-serve/daemon/account"
 	"github.com/uma-serve/uma-serve/daemon/config"
@@ -63,12 +62,7 @@ func (f *Front) apiKeys() json.RawMessage {
 }
 
 // scrape returns the front's own metrics in Prometheus's text format.
-func (f *Front) scrape() []byte {
-	w := new(httpd.Kept)
-	f.in.Metrics.PrometheusHandler().ServeHTTP(w, &http.Request{Method: http.MethodGet,
-		URL: &url.URL{Path: "/metrics"}, Header: http.Header{}})
-	return w.Body
-}
+func (f *Front) scrape() []byte { return httpd.Scrape(f.in.Metrics) }
 
 // answerError answers an HTTP request with an error in the form of the API that its path belongs to.
 func (f *Front) answerError(w http.ResponseWriter, r *http.Request, e *wire.Error) {

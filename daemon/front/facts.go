@@ -101,8 +101,8 @@ func (f *Front) asleep(r *http.Request, name string) (*httpd.Asleep, *wire.Error
 	case err == nil:
 		a.Facts = facts
 	case describes(r.URL.Path):
-		return nil, &wire.Error{Code: wire.InternalFailure, Message: fmt.Sprintf(
-			"model %s is not loaded, and the header of its file cannot be read: %v", m.name, err)}
+		return nil, wire.Errorf(wire.InternalFailure, "model %s is not loaded, and the header of its file cannot be "+
+			"read: %v", m.name, err)
 	}
 	f.call(func() {
 		if m.title == "" && facts != nil {

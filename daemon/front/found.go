@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/link"
 	"github.com/uma-serve/uma-serve/daemon/report"
 	"github.com/uma-serve/uma-serve/internal/cli/clierr"
@@ -324,7 +325,7 @@ func (m *served) allNames() []string {
 // tellNames tells the model's process which names are its model's.
 func (m *served) tellNames() {
 	if m.proc != nil && !m.proc.dead {
-		_ = m.proc.link.Send(link.Names, 0, -1, mustJSON(m.allNames())) // fails when it has just ended
+		_ = m.proc.link.Send(link.Names, 0, -1, api.MustJSON(m.allNames())) // fails when it has just ended
 	}
 }
 

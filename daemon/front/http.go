@@ -81,17 +81,11 @@ func (f *Front) routes() http.Handler {
 	get("/api/tags", f.serveTags)
 	get("/api/ps", f.servePS)
 	get("/api/version", func(w http.ResponseWriter, _ *http.Request) {
-		answerJSON(w, http.StatusOK, map[string]string{"version": ollama.APIVersion,
+		api.AnswerJSON(w, http.StatusOK, map[string]string{"version": ollama.APIVersion,
 			"uma_version": buildinfo.Version})
 	})
 	routes = append(routes, f.in.Web.PageRoutes()...)
 	return httpd.Mux(routes, f.serveOther)
-}
-
-func answerJSON(w http.ResponseWriter, status int, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	w.Write(append(mustJSON(v), '\n'))
 }
 
 func (f *Front) serveHealth(w http.ResponseWriter, r *http.Request) {

@@ -2,7 +2,6 @@ package front
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -100,7 +99,7 @@ func (f *Front) serveModels(w http.ResponseWriter, r *http.Request) {
 					Progress: modelnews.ProgressOf(&d)}})
 		}
 	}
-	answerJSON(w, http.StatusOK, reports.ServedModels{Object: "list", Data: list})
+	api.AnswerJSON(w, http.StatusOK, reports.ServedModels{Object: "list", Data: list})
 }
 
 func (f *Front) serveModel(w http.ResponseWriter, r *http.Request) {
@@ -116,12 +115,12 @@ func (f *Front) serveModel(w http.ResponseWriter, r *http.Request) {
 	})
 	for _, l := range list {
 		if l.Name == of {
-			answerJSON(w, http.StatusOK, l.Model())
+			api.AnswerJSON(w, http.StatusOK, l.Model())
 			return
 		}
 	}
 	if unknown == nil { // it has just come or gone
-		unknown = &wire.Error{Code: wire.ModelNotFound, Message: fmt.Sprintf("there is no model %.100q here", id)}
+		unknown = wire.Errorf(wire.ModelNotFound, "there is no model %.100q here", id)
 	}
 	f.answerError(w, r, unknown)
 }
@@ -135,7 +134,7 @@ func (f *Front) ollama(list []*report.Listing) (out []ollama.Served) {
 }
 
 func (f *Front) serveTags(w http.ResponseWriter, r *http.Request) {
-	answerJSON(w, http.StatusOK, ollama.Tags(f.ollama(f.list(r.Context()))))
+	api.AnswerJSON(w, http.StatusOK, ollama.Tags(f.ollama(f.list(r.Context()))))
 }
 
 func (f *Front) servePS(w http.ResponseWriter, r *http.Request) {
@@ -145,7 +144,7 @@ func (f *Front) servePS(w http.ResponseWriter, r *http.Request) {
 			loaded = append(loaded, l)
 		}
 	}
-	answerJSON(w, http.StatusOK, ollama.Running(f.ollama(loaded), time.Now()))
+	api.AnswerJSON(w, http.StatusOK, ollama.Running(f.ollama(loaded), time.Now()))
 }
 
 // openHeaders returns the store that caches headers: that of the machine's models if those are served, else a new one.

@@ -417,8 +417,7 @@ func (m *served) failed(err error) {
 		ev := e.Event()
 		m.down = &ev
 	} else {
-		m.down = &wire.Error{Code: wire.InternalFailure, Message: fmt.Sprintf("model %s cannot be loaded: %s", m.name,
-			clierr.Text(err))}
+		m.down = wire.Errorf(wire.InternalFailure, "model %s cannot be loaded: %s", m.name, clierr.Text(err))
 	}
 	m.retryAt = time.Now().Add(failedFor)
 	if m == f.def && f.named && !m.wasReady {

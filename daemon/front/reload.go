@@ -60,7 +60,7 @@ func (f *Front) idleOf(said time.Duration, def bool) time.Duration {
 }
 
 // reload scans the folders, and reads the file of --models-preset again. Models whose section has changed or gone are
-// unloaded when their running answers have ended; what is new is loaded by the first request for it. A file with an
+// unloaded when their running answers have ended; a new model is loaded by the first request for it. A file with an
 // error changes nothing.
 func (f *Front) reload(ctx context.Context) *wire.Error {
 	ctx, cancel := context.WithTimeout(ctx, removeWait)

@@ -29,7 +29,7 @@ func (f *Front) Remove(ctx context.Context, name string) *wire.Error {
 	ctx, cancel := context.WithTimeout(ctx, removeWait)
 	defer cancel()
 	canceled := f.discard(ctx, name)
-	f.removing.Lock() // one at a time: what depends on what is looked up first
+	f.removing.Lock() // one at a time: which models depend on it is looked up first
 	defer f.removing.Unlock()
 	f.rescan()
 	if canceled != nil {
@@ -123,8 +123,8 @@ func (f *Front) keep(ctx context.Context, of *store.Model, made []*store.Model) 
 		return shuttingDown()
 	}
 	if err := f.found.store.Keep(ctx, c, of, names); err != nil {
-		return &wire.Error{Code: wire.InternalFailure, Message: fmt.Sprintf("delete %s: its file cannot be kept for "+
-			"%s: %s", of.ID(), strings.Join(names, ", "), clierr.Text(err))}
+		return wire.Errorf(wire.InternalFailure, "delete %s: its file cannot be kept for %s: %s", of.ID(),
+			strings.Join(names, ", "), clierr.Text(err))
 	}
 	return nil
 }
@@ -139,8 +139,8 @@ func (f *Front) removable(name string) (of *store.Model, made []*store.Model, e 
 		case f.draining || c == nil:
 			e = shuttingDown()
 		case m != nil:
-			e = &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("model %s is one of the configuration; take "+
-				"it out of the options or the configuration file first", m.label())}
+			e = wire.Errorf(wire.BadRequest, "model %s is one of the configuration; take it out of the options or "+
+				"the configuration file first", m.label())
 		}
 	}) {
 		return nil, nil, shuttingDown()
@@ -154,8 +154,8 @@ func (f *Front) removable(name string) (of *store.Model, made []*store.Model, e 
 	}
 	for alias := range c.Aliases {
 		if strings.EqualFold(alias, name) {
-			return nil, nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("%s is an alias of %s; uma-cli "+
-				"alias --delete %s removes the alias", alias, of.ID(), alias)}
+			return nil, nil, wire.Errorf(wire.BadRequest, "%s is an alias of %s; uma-cli alias --delete %s removes "+
+				"the alias", alias, of.ID(), alias)
 		}
 	}
 	if err := f.found.store.MayRemove(of); err != nil {
@@ -167,9 +167,8 @@ func (f *Front) removable(name string) (of *store.Model, made []*store.Model, e 
 		}
 	}
 	if err := of.MayKeep(); err != nil && len(made) > 0 {
-		return nil, nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("models were made of %s and have no "+
-			"weights without it (%s); delete those first: %s", of.ID(), strings.Join(c.MadeOf(of), ", "),
-			clierr.Text(err))}
+		return nil, nil, wire.Errorf(wire.BadRequest, "models were made of %s and have no weights without it (%s); "+
+			"delete those first: %s", of.ID(), strings.Join(c.MadeOf(of), ", "), clierr.Text(err))
 	}
 	if of.Recipe != nil {
 		return of, nil, nil
@@ -177,8 +176,8 @@ func (f *Front) removable(name string) (of *store.Model, made []*store.Model, e 
 	f.call(func() {
 		for _, m := range f.models {
 			if m.configured && slices.Contains(of.Files, f.fileOf(m)) {
-				e = &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("model %s is served by the configuration "+
-					"as %s; take it out there first", of.ID(), m.label())}
+				e = wire.Errorf(wire.BadRequest, "model %s is served by the configuration as %s; take it out there "+
+					"first", of.ID(), m.label())
 			}
 		}
 	})

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -115,8 +114,8 @@ func (f *Front) refusal(name string) *wire.Error {
 		e := *m.down
 		return &e
 	case f.barred(m):
-		return &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("model %s is not loaded, and requests load "+
-			"none (--autoload=false); POST /models/load loads it", m.name)}
+		return wire.Errorf(wire.BadRequest, "model %s is not loaded, and requests load none (--autoload=false); POST "+
+			"/models/load loads it", m.name)
 	}
 	return nil
 }

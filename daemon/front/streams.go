@@ -56,7 +56,7 @@ func (f *Front) loads() (any bool) {
 
 // ownerOf returns the process that has a stream of the client, nil when none has.
 func (f *Front) ownerOf(r *http.Request, id string) *process {
-	body := mustJSON(map[string][]string{"conversation_ids": {id}})
+	body := api.MustJSON(map[string][]string{"conversation_ids": {id}})
 	q := r.Clone(r.Context())
 	q.Method, q.URL = http.MethodPost, &url.URL{Path: lookup}
 	for _, a := range f.overHTTP(q, body) {
@@ -114,7 +114,7 @@ func (f *Front) serveLookup(w http.ResponseWriter, r *http.Request) {
 			}
 			all = append(all, list...)
 		}
-		return &httpAnswer{status: http.StatusOK, body: mustJSON(all)}
+		return &httpAnswer{status: http.StatusOK, body: api.MustJSON(all)}
 	})
 }
 

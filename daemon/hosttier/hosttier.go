@@ -61,7 +61,7 @@ func Divide(budget int64, uses []Use) []int64 {
 	return caps
 }
 
-// fill raises caps towards goals by weight and returns what is left of bytes.
+// fill raises caps towards goals by weight and returns the bytes that remain.
 func fill(bytes int64, uses []Use, caps, goals []int64) int64 {
 	for bytes > 0 {
 		sum, short := 0.0, 0

@@ -107,12 +107,11 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, *wire
 		return nil, bodyBudgetError()
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		abandon()
-		return nil, &wire.Error{Code: wire.Timeout, Message: fmt.Sprintf(
-			"the body is incomplete after %v: %d bytes have arrived", s.Config.BodyTimeout, len(body))}
+		return nil, wire.Errorf(wire.Timeout, "the body is incomplete after %v: %d bytes have arrived",
+			s.Config.BodyTimeout, len(body))
 	case err != nil:
 		abandon()
-		return nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("the body is incomplete: %v after %d bytes",
-			err, len(body))}
+		return nil, wire.Errorf(wire.BadRequest, "the body is incomplete: %v after %d bytes", err, len(body))
 	case int64(len(body)) > limit:
 		abandon()
 		return nil, tooLong

@@ -2,6 +2,7 @@ package httpd
 
 import (
 	"net/http"
+	"net/url"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/api/anthropic"
@@ -10,6 +11,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api/openai"
 	"github.com/uma-serve/uma-serve/daemon/shm/connstate"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/metrics"
 )
 
 // fail answers with e as an API does.
@@ -28,32 +30,17 @@ func fail(out *api.Writer, of connstate.API, e *wire.Error) {
 
 // Rendered returns the HTTP response with which an API reports e.
 func Rendered(of connstate.API, e *wire.Error) (status int, header http.Header, body []byte) {
-	w := &Kept{}
+	w := &api.Kept{}
 	fail((&api.Server{}).NewWriter(w), of, e)
 	return w.Status, w.Header(), w.Body
 }
 
-// Kept is an http.ResponseWriter that keeps the response.
-type Kept struct {
-	Status int
-	Body   []byte
-	header http.Header
-}
-
-// Header returns the header, which the handler writes to.
-func (w *Kept) Header() http.Header {
-	if w.header == nil {
-		w.header = http.Header{}
-	}
-	return w.header
-}
-
-// WriteHeader keeps the status.
-func (w *Kept) WriteHeader(status int) { w.Status = status }
-
-func (w *Kept) Write(b []byte) (int, error) {
-	w.Body = append(w.Body, b...)
-	return len(b), nil
+// Scrape returns metrics in Prometheus's text format.
+func Scrape(m *metrics.Metrics) []byte {
+	w := &api.Kept{}
+	m.PrometheusHandler().ServeHTTP(w, &http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/metrics"},
+		Header: http.Header{}})
+	return w.Body
 }
 
 // EventOf returns err as the error event that a client gets.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/access"
+	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/daemon/api/openai"
 	"github.com/uma-serve/uma-serve/daemon/page"
 	"github.com/uma-serve/uma-serve/ipc"
 )
@@ -114,18 +116,13 @@ func (s *Server) deny(w http.ResponseWriter, r *http.Request, d *access.Denial) 
 		w.Header().Set("WWW-Authenticate", `Bearer realm="uma-serve"`)
 	}
 	if strings.HasPrefix(r.URL.Path, "/api/") { // ollama's
-		answerJSON(w, d.Status, mustJSON(struct {
+		api.AnswerJSON(w, d.Status, struct {
 			Error string `json:"error"`
-		}{d.Message}))
+		}{d.Message})
 		return
 	}
-	type body struct {
-		Code    int    `json:"code"`
-		Type    string `json:"type"`
-		Message string `json:"message"`
-	}
-	answerJSON(w, d.Status, mustJSON(struct {
-		Type  string `json:"type"` // Anthropic's
-		Error body   `json:"error"`
-	}{"error", body{d.Status, kind, d.Message}}))
+	api.AnswerJSON(w, d.Status, struct {
+		Type string `json:"type"` // Anthropic's
+		openai.Refusal
+	}{"error", openai.Refusal{Error: openai.RefusalDetails{Code: d.Status, Type: kind, Message: d.Message}}})
 }

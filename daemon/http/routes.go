@@ -2,7 +2,6 @@ package httpd
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -61,14 +60,6 @@ func Handler(routes []api.Route) http.Handler {
 	})
 }
 
-func mustJSON(v any) []byte {
-	b, err := json.Marshal(v)
-	if err != nil {
-		panic("httpd: status: " + err.Error()) // plain structs of numbers and strings
-	}
-	return b
-}
-
 // wantsJSON reports whether an Accept header prefers JSON to Prometheus' text format.
 func wantsJSON(accept string) bool { return strings.Contains(accept, "application/json") }
 
@@ -124,18 +115,19 @@ func (s *Server) serverRoutes(d Daemon, views *live.Views) []api.Route {
 			AnswerHealth(w, r, d.Health())
 		}},
 		{Method: http.MethodGet, Path: "/info", Handle: func(w http.ResponseWriter, _ *http.Request) {
-			answerJSON(w, http.StatusOK, mustJSON(d.Info()))
+			api.AnswerJSON(w, http.StatusOK, d.Info())
 		}},
 		{Method: http.MethodGet, Path: "/metrics", Handle: func(w http.ResponseWriter, r *http.Request) {
 			if wantsJSON(r.Header.Get("Accept")) {
-				answerJSON(w, http.StatusOK, s.Metrics.AppendJSON(nil))
+				w.Header().Set("Content-Type", "application/json")
+				w.Write(append(s.Metrics.AppendJSON(nil), '\n'))
 				return
 			}
 			w.Header().Set("Process-Start-Time-Unix", s.Metrics.Began()) // llama-server's
 			prometheus.ServeHTTP(w, r)
 		}},
 		{Method: http.MethodGet, Path: ToolServersPath, Handle: func(w http.ResponseWriter, _ *http.Request) {
-			answerJSON(w, http.StatusOK, []byte(`{"servers":[]}`)) // a front has them
+			api.AnswerJSON(w, http.StatusOK, map[string][]any{"servers": {}}) // a front has them
 		}},
 		{Method: http.MethodGet, Path: LivePath, Handle: s.liveEvents(views)},
 	}...)
@@ -174,26 +166,20 @@ func AnswerHealth(w http.ResponseWriter, r *http.Request, h reports.Health) {
 		status = http.StatusServiceUnavailable
 	}
 	if Anonymous(r.Context()) {
-		answerJSON(w, status, mustJSON(struct {
+		api.AnswerJSON(w, status, struct {
 			Status string `json:"status"`
-		}{h.Status}))
+		}{h.Status})
 		return
 	}
-	answerJSON(w, status, mustJSON(h))
-}
-
-func answerJSON(w http.ResponseWriter, status int, body []byte) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	w.Write(append(body, '\n'))
+	api.AnswerJSON(w, status, h)
 }
 
 // refuseHTTP answers a request for an unknown path, method or model.
 func refuseHTTP(w http.ResponseWriter, r *http.Request, status int, message string) {
 	if strings.HasPrefix(r.URL.Path, "/api/") {
-		answerJSON(w, status, mustJSON(struct {
+		api.AnswerJSON(w, status, struct {
 			Error string `json:"error"`
-		}{message}))
+		}{message})
 		return
 	}
 	kind := "invalid_request_error"
@@ -202,19 +188,13 @@ func refuseHTTP(w http.ResponseWriter, r *http.Request, status int, message stri
 	}
 	switch apiOf(r) {
 	case connstate.Gemini:
-		answerJSON(w, status, mustJSON(gemini.Refusal(status, message)))
+		api.AnswerJSON(w, status, gemini.Refusal(status, message))
 		return
 	case connstate.Anthropic:
-		answerJSON(w, status, mustJSON(anthropic.Failure{Type: "error",
-			Error: anthropic.FailureDetails{Type: kind, Message: message}}))
+		api.AnswerJSON(w, status, anthropic.Failure{Type: "error",
+			Error: anthropic.FailureDetails{Type: kind, Message: message}})
 		return
 	}
-	type body struct {
-		Code    int    `json:"code"`
-		Type    string `json:"type"`
-		Message string `json:"message"`
-	}
-	answerJSON(w, status, mustJSON(struct {
-		Error body `json:"error"`
-	}{body{status, kind, message}}))
+	details := openai.RefusalDetails{Code: status, Type: kind, Message: message}
+	api.AnswerJSON(w, status, openai.Refusal{Error: details})
 }

@@ -60,7 +60,7 @@ func (k *Keeper) folder() (string, error) {
 	return filepath.Join(dir, "uma-serve", "kept"), err
 }
 
-// open reads what is there, once. After an error, the next request tries again.
+// open reads the files, once. After an error, the next request tries again.
 func (k *Keeper) open() (*store, error) {
 	if s := k.made.Load(); s != nil {
 		return s, nil

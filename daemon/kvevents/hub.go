@@ -54,7 +54,6 @@ type Hub struct {
 type Stats struct {
 	Batches         uint64
 	Stored, Removed [NumTiers]uint64 // blocks
-	Ignored         uint64           // blocks beyond the limit
 	Blocks          int
 }
 
@@ -158,7 +157,6 @@ func (h *Hub) stored(out [][]byte, blocks map[uint64]*block, e *Event) [][]byte 
 		b := blocks[hash]
 		if b == nil {
 			if len(blocks) >= maxBlocks {
-				h.stats.Ignored += uint64(len(e.Hashes) - i)
 				break
 			}
 			b = &block{ns: e.NS, index: e.First + i, parent: parent}

@@ -101,7 +101,7 @@ func (m *Model) Answer(out *Prepared, w *wire.Request, by Constrained, scratch *
 	out.StopTokens = params.StopTokens
 	out.PromptRows = w.Stream && w.PromptLogprobs > 0
 	m.setTargets(out, w)
-	if bad := m.setImages(out, w, &p); bad != nil {
+	if bad := m.setImages(out, &p); bad != nil {
 		return bad
 	}
 	out.Notes = notesOf(w, p.changes)

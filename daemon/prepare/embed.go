@@ -76,7 +76,7 @@ func newEmbedder(cfg *config.Config, eng runtime.Engine) (*Embedder, error) {
 // check returns the error with which w is refused, nil if it can be served.
 func (e *Embedder) check(w *wire.Embed) *wire.Error {
 	bad := func(format string, args ...any) *wire.Error {
-		return &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf(format, args...)}
+		return wire.Errorf(wire.BadRequest, format, args...)
 	}
 	switch d := w.Dimensions; {
 	case w.Query != nil && e.rank == nil:
@@ -174,7 +174,7 @@ func (m *Model) textTokens(text string, special bool, pace func(bytes int) (goOn
 // returns false.
 func (m *Model) readTexts(w *wire.Embed, between func() (goOn bool)) (texts []Input, bad *wire.Error) {
 	refuse := func(format string, args ...any) ([]Input, *wire.Error) {
-		return nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf(format, args...)}
+		return nil, wire.Errorf(wire.BadRequest, format, args...)
 	}
 	if w.Query != nil {
 		return m.readPairs(w, between)

@@ -72,8 +72,8 @@ func (m *Model) View(owner uint32, w *wire.Request, t Turn) ([]*runtime.View, *w
 	var views []*runtime.View
 	rows := 0
 	if i, unheard := wire.Unheard(w.Messages); unheard && !m.Images().Hear() {
-		return nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("messages[%d]: this model hears nothing: "+
-			"it has no projector of sounds (docs/models.md); ask one that does, or send text", i)}
+		return nil, wire.Errorf(wire.BadRequest, "messages[%d]: this model hears nothing: it has no projector of "+
+			"sounds (docs/models.md); ask one that does, or send text", i)
 	}
 	for i := range w.Messages {
 		for k := range w.Messages[i].Images {
@@ -88,7 +88,7 @@ func (m *Model) View(owner uint32, w *wire.Request, t Turn) ([]*runtime.View, *w
 			case errors.Is(err, runtime.ErrAborted):
 				return nil, nil
 			case err != nil:
-				return nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("%s: %v", where, err)}
+				return nil, wire.Errorf(wire.BadRequest, "%s: %v", where, err)
 			}
 			// Thousands of small pictures would be encoded for minutes before their prompt turns out too long.
 			if rows += len(v.Tokens); rows > m.Longest() {
@@ -185,7 +185,7 @@ func (m *markers) showImages(text string) string {
 }
 
 // setImages passes the images of the prompt on to the core.
-func (m *Model) setImages(out *Prepared, w *wire.Request, p *prompt) *wire.Error {
+func (m *Model) setImages(out *Prepared, p *prompt) *wire.Error {
 	if len(p.segments) == 0 {
 		return nil
 	}

@@ -22,7 +22,6 @@ import (
 type prompt struct {
 	text      string // rendered; "" if the request has token ids
 	tokens    []runtime.Token
-	views     []*runtime.View       // of the images
 	segments  []runtime.ViewSegment // of the images, at their places in tokens
 	chat      bool                  // text was rendered from messages
 	continued bool                  // text ends within the last message
@@ -35,7 +34,6 @@ type prompt struct {
 // readPrompt renders and tokenizes owner's request, whose images have these views.
 func (m *Model) readPrompt(owner uint32, w *wire.Request, views []*runtime.View) (p prompt, bad *wire.Error) {
 	var err error
-	p.views = views
 	switch {
 	case len(w.Messages) > 0:
 		if bad := m.renderChat(&p, w); bad != nil {
@@ -78,9 +76,8 @@ func (m *Model) truncate(p *prompt, w *wire.Request) *wire.Error {
 	case keep == 0 || cut <= 0:
 		return nil
 	case len(p.segments) > 0: // the cut could lie within one
-		return &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("truncate_prompt_tokens: the prompt has %d "+
-			"tokens with images or sounds, and such prompts are not cut: leave out the field, or older messages",
-			len(p.tokens))}
+		return wire.Errorf(wire.BadRequest, "truncate_prompt_tokens: the prompt has %d tokens with images or sounds, "+
+			"and such prompts are not cut: leave out the field, or older messages", len(p.tokens))
 	}
 	p.tokens, p.cut = p.tokens[cut:], true
 	p.changes = append(p.changes, template.Change{Reason: "prompt_cut", Times: 1,

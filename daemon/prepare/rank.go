@@ -64,7 +64,7 @@ func (m *Model) readPairs(w *wire.Embed, between func() (goOn bool)) (pairs []In
 		document := w.Inputs[i].Text
 		tokens, err := m.pair(*w.Query, document)
 		if err != nil {
-			return nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("document %d: %v", i, err)}
+			return nil, wire.Errorf(wire.BadRequest, "document %d: %v", i, err)
 		}
 		n, cut := len(tokens), false
 		if n > longest && w.Truncate {

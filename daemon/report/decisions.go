@@ -134,7 +134,7 @@ func (p *Price) text() string {
 	}
 }
 
-// rounded leaves three digits of d, or what is above a microsecond.
+// rounded rounds d to three digits, but to no less than a microsecond.
 func rounded(d time.Duration) time.Duration {
 	unit := time.Microsecond
 	for unit*1000 < d {

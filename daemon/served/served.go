@@ -4,7 +4,6 @@ package served
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -175,7 +174,7 @@ func (s *About) Detokenize(tokens []int32) (text []byte, err error) {
 	for _, t := range tokens {
 		switch {
 		case t < 0 || int(t) >= m.Vocab.Size():
-			return nil, api.Refuse(fmt.Sprintf("token %d is not in the vocabulary of %d tokens", t, m.Vocab.Size()))
+			return nil, api.Refusef("token %d is not in the vocabulary of %d tokens", t, m.Vocab.Size())
 		case m.Vocab.IsControl(runtime.Token(t)):
 			text = append(text, m.Vocab.Text(t)...)
 		default:

@@ -132,7 +132,7 @@ func (t *turnState) read(body io.Reader) error {
 	return nil
 }
 
-// modelEvent is an event of the model's process, as far as it is changed.
+// modelEvent has the members of a model process's event that are changed.
 type modelEvent struct {
 	Type     string                     `json:"type"`
 	Index    *int                       `json:"output_index"`

@@ -63,12 +63,10 @@ func digestOf(id string) string {
 	return id[len("mcpr_")+16:]
 }
 
-func refuse(format string, args ...any) *api.Error { return api.Refuse(fmt.Sprintf(format, args...)) }
-
 // read translates the body.
 func (a *answer) read(body []byte) *api.Error {
 	if err := json.Unmarshal(body, &a.doc); err != nil || a.doc == nil {
-		return refuse("the body must be a JSON object")
+		return api.Refusef("the body must be a JSON object")
 	}
 	var store, stream *bool
 	var calls *int
@@ -76,13 +74,13 @@ func (a *answer) read(body []byte) *api.Error {
 	for name, dst := range map[string]any{"store": &store, "stream": &stream, "max_tool_calls": &calls,
 		"previous_response_id": &previous} {
 		if v := a.doc[name]; v != nil && json.Unmarshal(v, dst) != nil {
-			return refuse("field %q has the wrong type", name)
+			return api.Refusef("field %q has the wrong type", name)
 		}
 	}
 	a.keep, a.stream, a.maxCalls = store == nil || *store, stream != nil && *stream, maxCalls
 	if calls != nil {
 		if *calls < 1 {
-			return refuse(`field "max_tool_calls" is %d; it must be 1 or more`, *calls)
+			return api.Refusef(`field "max_tool_calls" is %d; it must be 1 or more`, *calls)
 		}
 		a.maxCalls = min(*calls, maxCalls)
 	}
@@ -114,7 +112,7 @@ func (a *answer) read(body []byte) *api.Error {
 func (a *answer) readTools(privileged bool) *api.Error {
 	var tools []json.RawMessage
 	if v := a.doc["tools"]; v != nil && json.Unmarshal(v, &tools) != nil {
-		return refuse(`field "tools" must be an array of tools`)
+		return api.Refusef(`field "tools" must be an array of tools`)
 	}
 	others := []json.RawMessage{}
 	for i, raw := range tools {
@@ -127,7 +125,7 @@ func (a *answer) readTools(privileged bool) *api.Error {
 			continue
 		}
 		if err := json.Unmarshal(raw, &t); err != nil {
-			return refuse("tools[%d]: %v", i, err)
+			return api.Refusef("tools[%d]: %v", i, err)
 		}
 		l, e := a.label(&t, privileged)
 		if e != nil {
@@ -135,7 +133,7 @@ func (a *answer) readTools(privileged bool) *api.Error {
 			return e
 		}
 		if slices.ContainsFunc(a.labels, func(o *label) bool { return o.name == l.name }) {
-			return refuse("tools[%d]: server_label %q is there twice", i, l.name)
+			return api.Refusef("tools[%d]: server_label %q is there twice", i, l.name)
 		}
 		a.labels = append(a.labels, l)
 	}
@@ -161,12 +159,12 @@ func (a *answer) readTools(privileged bool) *api.Error {
 				continue
 			}
 			if o := a.tools[name]; o != nil { // a__b and c, a and b__c
-				return refuse("tool %s of MCP server %s and tool %s of %s have one name for the model, %s; leave one "+
-					"out of allowed_tools", o.def.Name, o.label.name, def.Name, l.name, name)
+				return api.Refusef("tool %s of MCP server %s and tool %s of %s have one name for the model, %s; "+
+					"leave one out of allowed_tools", o.def.Name, o.label.name, def.Name, l.name, name)
 			}
 			if taken[name] {
-				return refuse("the function %q has the name of tool %s of MCP server %s; give it another one", name,
-					def.Name, l.name)
+				return api.Refusef("the function %q has the name of tool %s of MCP server %s; give it another one",
+					name, def.Name, l.name)
 			}
 			a.tools[name] = &tool{l, def}
 			others = append(others, encode(map[string]any{"type": "function", "name": name,
@@ -182,25 +180,26 @@ func (a *answer) label(t *mcpTool, privileged bool) (*label, *api.Error) {
 	s := a.s.Box.Server(t.Label)
 	switch {
 	case t.Label == "":
-		return nil, refuse(`field "server_label" is missing; it must be the NAME of a table [mcp.NAME]`)
+		return nil, api.Refusef(`field "server_label" is missing; it must be the NAME of a table [mcp.NAME]`)
 	case s == nil:
-		return nil, refuse(`server_label %.40q is not configured; the configuration file names servers as [mcp.NAME]`,
-			t.Label)
+		return nil, api.Refusef(`server_label %.40q is not configured; the configuration file names servers as `+
+			`[mcp.NAME]`, t.Label)
 	case !s.Everyone && !privileged:
 		a.s.Box.Refused(s.Name, setup.RefusedUser)
-		return nil, refuse("MCP server %s is for root and the server's user only; everyone = true in [mcp.%s] lets "+
-			"every client use it", s.Name, s.Name)
+		return nil, api.Refusef("MCP server %s is for root and the server's user only; everyone = true in [mcp.%s] "+
+			"lets every client use it", s.Name, s.Name)
 	case t.Connector != "" || t.URL != "" && t.URL != s.URL:
-		return nil, refuse("only servers of the configuration file are used; leave server_url and connector_id out")
+		return nil, api.Refusef("only servers of the configuration file are used; leave server_url and connector_id " +
+			"out")
 	case t.Authorization != "" || len(t.Headers) > 0 && string(t.Headers) != "null":
-		return nil, refuse("headers and authorization belong into [mcp.%s] of the configuration file; leave them out",
-			s.Name)
+		return nil, api.Refusef("headers and authorization belong into [mcp.%s] of the configuration file; leave "+
+			"them out", s.Name)
 	}
 	l := &label{name: t.Label, always: func(string) bool { return true }}
 	if v := t.Allowed; len(v) > 0 && string(v) != "null" {
 		var n names
 		if json.Unmarshal(v, &l.allow) != nil && json.Unmarshal(v, &n) != nil {
-			return nil, refuse(`field "allowed_tools" must be a list of names`)
+			return nil, api.Refusef(`field "allowed_tools" must be a list of names`)
 		}
 		if l.allow == nil {
 			l.allow = append([]string{}, n.Names...)
@@ -225,7 +224,7 @@ func (l *label) readApproval(v json.RawMessage) *api.Error {
 	d := json.NewDecoder(bytes.NewReader(v))
 	d.DisallowUnknownFields()
 	if d.Decode(&by) != nil || by.Always == nil && by.Never == nil {
-		return refuse(`field "require_approval" must be "always", "never", or {"always": {"tool_names": […]}, ` +
+		return api.Refusef(`field "require_approval" must be "always", "never", or {"always": {"tool_names": […]}, ` +
 			`"never": {"tool_names": […]}}`)
 	}
 	l.always = func(tool string) bool { return by.Never == nil || !slices.Contains(by.Never.Names, tool) }
@@ -244,7 +243,7 @@ func (a *answer) readChoice() *api.Error {
 	}
 	for _, l := range a.labels {
 		if l.name == c.Label && l.broken != nil {
-			return refuse("tool_choice: the tools of MCP server %s cannot be listed: %v", l.name, l.broken)
+			return api.Refusef("tool_choice: the tools of MCP server %s cannot be listed: %v", l.name, l.broken)
 		}
 	}
 	chosen := []any{}
@@ -255,7 +254,7 @@ func (a *answer) readChoice() *api.Error {
 	}
 	switch {
 	case len(chosen) == 0:
-		return refuse("tool_choice: MCP server %.40q has no tool %.80q here", c.Label, c.Name)
+		return api.Refusef("tool_choice: MCP server %.40q has no tool %.80q here", c.Label, c.Name)
 	case c.Name != "":
 		a.doc["tool_choice"] = encode(chosen[0])
 	default:
@@ -271,7 +270,7 @@ func (a *answer) readInput() *api.Error {
 	switch {
 	case len(v) > 0 && v[0] == '[':
 		if json.Unmarshal(v, &items) != nil {
-			return refuse(`field "input" must be a string or an array of items`)
+			return api.Refusef(`field "input" must be a string or an array of items`)
 		}
 	case len(v) > 0 && v[0] == '"':
 		items = []json.RawMessage{encode(map[string]any{"type": "message", "role": "user",
@@ -299,7 +298,7 @@ func (a *answer) readInput() *api.Error {
 			continue
 		}
 		if err := json.Unmarshal(raw, &it); err != nil {
-			return refuse("input[%d]: %v", i, err)
+			return api.Refusef("input[%d]: %v", i, err)
 		}
 		switch it.Type {
 		case "mcp_list_tools":
@@ -322,8 +321,8 @@ func (a *answer) readInput() *api.Error {
 		case "mcp_approval_response":
 			c := requests[it.Request]
 			if c == nil || it.Approve == nil || answered[it.Request] {
-				return refuse(`input[%d]: approval_request_id %.100q is not one of this conversation that waits, or `+
-					`"approve" is missing`, i, it.Request)
+				return api.Refusef(`input[%d]: approval_request_id %.100q is not one of this conversation that `+
+					`waits, or "approve" is missing`, i, it.Request)
 			}
 			answered[it.Request] = true
 			if *it.Approve {
@@ -335,13 +334,14 @@ func (a *answer) readInput() *api.Error {
 			c.err = strings.TrimSpace("the user did not approve this call " + it.Reason)
 			a.input = append(a.input, outputItem(c))
 		default:
-			return refuse("input[%d]: there are no items of type %.60q", i, it.Type)
+			return api.Refusef("input[%d]: there are no items of type %.60q", i, it.Type)
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(requests)) {
 		if c := requests[id]; !answered[id] {
 			c.err = "the user did not answer the question whether to approve this call"
-			rest = append(placed(rest, c), a.unanswered(c)...)
+			rest = placed(rest, c)
+			a.unanswered(c)
 		}
 	}
 	// Outputs follow their calls, which are in the answer before or among the items.
@@ -364,14 +364,12 @@ func placed(items []json.RawMessage, c *call) []json.RawMessage {
 	return items
 }
 
-// unanswered returns the output of an unanswered call of the answer before, whose item the model's process has.
-func (a *answer) unanswered(c *call) []json.RawMessage {
-	if a.previous == nil ||
-		!slices.ContainsFunc(a.previous.pending, func(o *call) bool { return o.approval == c.approval }) {
-		return nil
+// unanswered adds the output of an unanswered call of the answer before, whose item the model's process has.
+func (a *answer) unanswered(c *call) {
+	if a.previous != nil &&
+		slices.ContainsFunc(a.previous.pending, func(o *call) bool { return o.approval == c.approval }) {
+		a.input = append(a.input, outputItem(c))
 	}
-	a.input = append(a.input, outputItem(c))
-	return nil
 }
 
 // callItem returns a call as the model's process knows it.

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Limits of what is kept for the next requests.
+// Limits of the responses that are kept for the next requests.
 const (
 	maxKept      = 256
 	maxKeptBytes = 16 << 20

@@ -23,7 +23,7 @@ import (
 )
 
 var (
-	// ErrSyntax wraps what is not GBNF; the text says where.
+	// ErrSyntax is wrapped by the error of a text that is not GBNF; its message says where.
 	ErrSyntax = errors.New("gbnf: syntax error")
 	// ErrUnsupported wraps a form that is GBNF and is not implemented.
 	ErrUnsupported = errors.New("gbnf: not supported")

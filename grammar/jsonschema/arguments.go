@@ -41,7 +41,7 @@ type Argument struct {
 }
 
 // AddMembers compiles the objects that schema allows into b, written in notation n. Each text is an object's members,
-// in any order, without what is around them.
+// in any order, without the braces around them.
 func AddMembers(b *grammar.Builder, schema []byte, n Notation, o Options, l Limits) (grammar.Node, error) {
 	o.Object = true
 	c, root, err := newCompiler(b, schema, o, l)

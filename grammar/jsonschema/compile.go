@@ -80,7 +80,7 @@ func (l *Limits) fill() {
 }
 
 var (
-	// ErrInvalid wraps what is no schema.
+	// ErrInvalid is wrapped by the error of a document that is no schema.
 	ErrInvalid = errors.New("invalid schema")
 	// ErrUnsupported wraps what cannot be enforced exactly.
 	ErrUnsupported = errors.New("cannot be enforced")
@@ -125,7 +125,7 @@ type compiler struct {
 	formats  map[string]regex.Expr
 	depth    int
 	asking   int  // nested questions about emptiness
-	open     bool // what is computed rests on what is not known yet, and is not kept
+	open     bool // the result rests on an answer that is not known yet, and is not kept
 	work     int
 	emitting int // nested calls of emit
 
@@ -169,7 +169,7 @@ func (c *compiler) result(n grammar.Node) (grammar.Node, error) {
 	return n, nil
 }
 
-// newCompiler reads schema. root is what it allows.
+// newCompiler reads schema. root is the set of values that it allows.
 func newCompiler(b *grammar.Builder, schema []byte, o Options, l Limits) (c *compiler, root ref, err error) {
 	l.fill()
 	if len(schema) > l.Bytes {
@@ -211,8 +211,8 @@ func (c *compiler) invalid(p *place, keyword, format string, a ...any) *set {
 	return c.fail(p, keyword, ErrInvalid, format, a)
 }
 
-func (c *compiler) exceed(p *place, keyword, format string, a ...any) *set {
-	return c.fail(p, keyword, ErrLimit, format, a)
+func (c *compiler) exceed(p *place, keyword, format string, a ...any) {
+	c.fail(p, keyword, ErrLimit, format, a)
 }
 
 func (c *compiler) fail(p *place, keyword string, kind error, format string, a []any) *set {

@@ -140,7 +140,7 @@ func (c *compiler) emit(r ref) grammar.Node {
 	return e.node
 }
 
-// emitShared is emit for a node that is put into more than one place: what is more than a terminal becomes a rule.
+// emitShared is emit for a node that is put into more than one place: anything but a terminal becomes a rule.
 func (c *compiler) emitShared(r ref) grammar.Node {
 	if c.err == nil && r != nothing {
 		s := c.setOf(r)

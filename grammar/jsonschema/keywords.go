@@ -58,7 +58,7 @@ var Keywords = []Keyword{
 		"discriminator"}, Annotation, "and every name that is not in this table"},
 }
 
-// checkKeywords refuses the keywords of p that would change what is valid and are not enforced.
+// checkKeywords refuses the keywords of p that would change which values are valid, and are not enforced.
 func (c *compiler) checkKeywords(p *place) {
 	for _, m := range p.v.members {
 		if slices.Contains(refusedKeywords, m.name) {

@@ -178,7 +178,7 @@ func (c *compiler) setOf(r ref) *set {
 	if n.set != nil {
 		return n.set
 	}
-	if n.busy && c.asking > 0 { // a question about emptiness came back to what is being computed: it has no answer yet
+	if n.busy && c.asking > 0 { // asked while it is computed: it has no answer yet
 		c.open = true
 		return c.none
 	}

@@ -198,7 +198,7 @@ func (c *compiler) settleObject(o *object) *object {
 }
 
 // complementObject returns every object that is not in o.
-func (c *compiler) complementObject(p *place, o *object) []*object {
+func (c *compiler) complementObject(o *object) []*object {
 	var out []*object
 	named := func(m property) {
 		x := c.anyObject()

@@ -219,7 +219,7 @@ func escapePointer(s string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(s, "~", "~0"), "/", "~1")
 }
 
-// unescapeFragment decodes the percent escapes of a URI's fragment; what is none stays as it is.
+// unescapeFragment decodes the percent escapes of a URI's fragment; other text is unchanged.
 func unescapeFragment(s string) string {
 	if !strings.Contains(s, "%") {
 		return s

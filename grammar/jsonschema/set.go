@@ -258,7 +258,7 @@ func (c *compiler) complement(p *place, s *set) *set {
 	}
 	objects := &set{objs: c.full.objs}
 	for _, o := range s.objs {
-		objects = c.intersect(p, objects, &set{objs: c.complementObject(p, o)})
+		objects = c.intersect(p, objects, &set{objs: c.complementObject(o)})
 	}
 	out.arrs, out.objs = arrays.arrs, objects.objs
 	return out

@@ -24,7 +24,7 @@ import (
 )
 
 var (
-	// ErrSyntax wraps what is not Lark; the text says where.
+	// ErrSyntax is wrapped by the error of a text that is not Lark; its message says where.
 	ErrSyntax = errors.New("lark: syntax error")
 	// ErrUnsupported wraps a form that llguidance has and this package has not.
 	ErrUnsupported = errors.New("lark: not supported")
@@ -207,7 +207,7 @@ func (p *parser) statement() error {
 	return nil
 }
 
-// attributes reads what is in brackets behind a rule's name.
+// attributes reads the attributes in brackets behind a rule's name.
 func (p *parser) attributes() error {
 	if p.peek() != '[' {
 		return nil

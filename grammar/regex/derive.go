@@ -116,7 +116,7 @@ func (s *Set) rawRow(e Expr) *row {
 		r.next[i] = s.derive(e, b)
 	}
 	if s.cells += len(reps); s.cells > 16*s.limits.Expressions {
-		clear(s.rows) // a cache: what is needed is derived again
+		clear(s.rows) // a cache: rows are derived again on demand
 		s.cells = len(reps)
 	}
 	for len(s.rows) < len(s.nodes) {

@@ -1,6 +1,6 @@
 package regex
 
-// Chain reports whether e is one byte set after another: a literal, or what is read like one.
+// Chain reports whether e is one byte set after another: a literal, or a sequence that is read like one.
 func (s *Set) Chain(e Expr) bool {
 	for {
 		switch n := &s.nodes[e]; {

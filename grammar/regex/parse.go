@@ -198,7 +198,7 @@ func (p *parser) term() (*tree, error) {
 	return t, nil
 }
 
-// count reads {m}, {m,} or {m,n}; what is not one is text, as browsers and RE2 read it.
+// count reads {m}, {m,} or {m,n}. Any other text in braces is literal, as browsers and RE2 read it.
 func (p *parser) count() (min, max int, ok bool, err error) {
 	i := p.pos + 1
 	number := func() (int, bool) {

@@ -144,8 +144,8 @@ func (s *Set) startsWith(e Expr, lo, hi rune) bool {
 	return false
 }
 
-// reads reports whether e can begin with a code point from lo to hi, or with what is left of one: a byte of lead and
-// the upper bits, and n bytes of six bits each.
+// reads reports whether e can begin with a code point from lo to hi, or with the rest of one: a byte of lead and the
+// upper bits, and n bytes of six bits each.
 func (s *Set) reads(e Expr, lead byte, n int, lo, hi rune) bool {
 	r, shift := s.row(e), 6*n
 	last := Expr(0) // was tried with all that can follow

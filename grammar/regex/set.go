@@ -17,7 +17,7 @@ const (
 	kAnd                  // all of args[x:x+y], sorted
 	kNot                  // every text of bytes that is not in a
 	kRepeat               // a, from x to y times; y < 0 has no bound
-	kMultiple             // what is left of a multiple: multiples[x]
+	kMultiple             // the rest of a multiple: multiples[x]
 	kQuote                // JSON string forms of a: quote.go; x is the mode, y the hex digits read
 )
 
@@ -108,7 +108,7 @@ const stopEvery = 256
 // true; nil ends that.
 func (s *Set) StopWhen(stop func() bool) { s.stop = stop }
 
-// stopped reports whether what is asked is to be broken off.
+// stopped reports whether the running question is to be given up.
 func (s *Set) stopped() bool {
 	if s.stop == nil || s.err != nil || !s.stop() {
 		return false

@@ -86,7 +86,7 @@ func (c *compiler) argument(a *toolcall.Args, v *jsonschema.Argument, text strin
 	return c.b.Seq(c.expr(&a.Open), name, c.b.Alt(values...), c.expr(&a.Close))
 }
 
-// maxElements bounds elements within elements: what is deeper is written as JSON.
+// maxElements is the depth of elements within elements; deeper values are written as JSON.
 const maxElements = 4
 
 // elements returns the objects and lists that v may be, as elements. The parser takes what may be a string for one.

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/uma-serve/uma-serve/internal/testutil/daemonproc"
 	"github.com/uma-serve/uma-serve/model/gguf/gguffile"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
@@ -211,7 +212,7 @@ func (h *headResult) answers(t tools, model string, args ...string) (list []head
 
 // drafted returns the number of tokens that the head has drafted, and of those that were accepted.
 func (s *server) drafted() (drafted, accepted int, err error) {
-	r, err := s.http.Get(s.base + "/metrics")
+	r, err := s.http.Get(daemonproc.Base + "/metrics")
 	if err != nil {
 		return 0, 0, err
 	}
@@ -296,8 +297,7 @@ says so. Each model is served with a random head, whose guesses come true by cha
 to 602 tokens, a prefix, a fork, three sampled answers with a seed, and four answers at once that do not fit into the
 context together. **=** means that every token is the one without drafts; a tie is as above. Where answers part, the
 table says how far they part without drafts in steps of at most 48 tokens in the place of 64. Behind it are the guesses
-that came true, and all. DeepSeek V4 yields the inputs, too, but its answers with a head parted from those without, for
-a reason that is not known yet: heads for it are refused.
+that came true, and all.
 
 | model | memory | EAGLE-3 | DFlash | assistant |
 |---|---|---|---|---|

@@ -29,7 +29,7 @@ func key(tokens []int32) string {
 	return fmt.Sprintf("%d-%016x", len(tokens), h.Sum64())
 }
 
-// rewrite records every tenth of the saved models in a folder, in the place of what is there.
+// rewrite records every tenth of the saved models in a folder, whose content it replaces.
 func rewrite(t tools, saved []string, ready, folder string, parallel int) error {
 	for _, end := range []string{skeletonEnd, answersEnd} {
 		old, err := filepath.Glob(filepath.Join(folder, "*"+end))

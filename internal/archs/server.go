@@ -2,17 +2,13 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
-	"os/exec"
+	"net/url"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/uma-serve/uma-serve/internal/testutil/daemonproc"
@@ -24,7 +20,6 @@ const startTimeout = 3 * time.Minute
 // server answers llama-server's API.
 type server struct {
 	http *http.Client
-	base string
 	stop func()
 	log  func() string
 	// ended reports, after an error, whether the process has ended; for llama-server only.
@@ -47,100 +42,34 @@ type answer struct {
 	} `json:"timings"`
 }
 
-// lockedBuffer collects what a process writes.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
-// startReference runs llama-server on a free port of the loopback interface.
+// startReference runs llama-server.
 func startReference(bin, model string, args ...string) (*server, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	p, err := daemonproc.StartLlama(ctx, bin, "", append([]string{"-m", model, "-np", "1", "-t", "1",
+		"-c", fmt.Sprint(longContext), "--cache-ram", "0"}, args...)...)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("llama-server does not start: %s", lastLines(err.Error(), 3))
 	}
-	port := l.Addr().(*net.TCPAddr).Port
-	l.Close()
-	var log lockedBuffer
-	cmd := exec.Command(bin, append([]string{"-m", model, "--host", "127.0.0.1", "--port", fmt.Sprint(port), "-np", "1",
-		"-t", "1", "-c", fmt.Sprint(longContext), "--cache-ram", "0"}, args...)...)
-	cmd.Stdout, cmd.Stderr = &log, &log
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	ended := make(chan struct{})
-	go func() {
-		cmd.Wait()
-		close(ended)
-	}()
-	// llama-server closes idle connections, and a request that is just being sent on one is lost.
-	s := &server{base: fmt.Sprintf("http://127.0.0.1:%d", port), log: log.String,
-		http: &http.Client{Timeout: 10 * time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}}
-	s.stop = func() {
-		s.http.CloseIdleConnections()
-		cmd.Process.Kill()
-		<-ended
-	}
-	s.ended = func() bool {
-		select {
-		case <-ended:
-			return true
-		case <-time.After(5 * time.Second): // a failed assertion first prints the stack, after the connection is gone
-			return false
-		}
-	}
-	deadline := time.Now().Add(startTimeout)
-	for tick := time.NewTicker(20 * time.Millisecond); ; <-tick.C {
-		select {
-		case <-ended:
-			tick.Stop()
-			return nil, fmt.Errorf("llama-server ended: %s", lastLines(log.String(), 3))
-		default:
-		}
-		if r, err := s.http.Get(s.base + "/health"); err == nil {
-			r.Body.Close()
-			if r.StatusCode == http.StatusOK {
-				tick.Stop()
-				return s, nil
-			}
-		}
-		if time.Now().After(deadline) {
-			tick.Stop()
-			s.stop()
-			return nil, errors.New("llama-server was not ready in time")
-		}
-	}
+	s := serverOf(p)
+	// A failed assertion first prints the stack, after the connection is gone.
+	s.ended = func() bool { return p.Ended(5 * time.Second) }
+	return s, nil
 }
 
-// startOurs runs uma-serve on a socket.
+// startOurs runs uma-serve.
 func startOurs(bin, model string, args ...string) (*server, error) {
 	p, err := daemonproc.Start(bin, startTimeout, nil, append([]string{"-m", model, "-t", "1"}, args...)...)
 	if err != nil {
 		return nil, err
 	}
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", p.Socket)
-	}
-	s := &server{base: "http://uma", log: p.Log,
-		http: &http.Client{Timeout: 10 * time.Minute, Transport: &http.Transport{DialContext: dial}}}
-	s.stop = func() {
-		s.http.CloseIdleConnections()
-		p.Stop(time.Minute)
-	}
-	return s, nil
+	return serverOf(p), nil
+}
+
+func serverOf(p *daemonproc.Proc) *server {
+	s := &server{http: daemonproc.HTTP(p.Socket), log: p.Log, stop: func() { p.Stop(time.Minute) }}
+	s.http.Timeout = 10 * time.Minute
+	return s
 }
 
 // lastLines returns the last n lines of a text that are not empty, joined.
@@ -154,25 +83,13 @@ func body(prompt []int32, tokens int, keep, stream bool) map[string]any {
 		"cache_prompt": keep, "return_tokens": true, "stream": stream}
 }
 
-// post sends a request and decodes its answer into v. An HTTP status other than 200 is an error with its text.
+// post sends a request and decodes its answer into v.
 func (s *server) post(path string, request, v any) error {
-	b, err := json.Marshal(request)
-	if err != nil {
-		return err
-	}
-	r, err := s.http.Post(s.base+path, "application/json", bytes.NewReader(b))
-	if err != nil {
+	err := daemonproc.Post(context.Background(), s.http, daemonproc.Base+path, request, v)
+	if refused := (*url.Error)(nil); errors.As(err, &refused) { // no answer
 		return fmt.Errorf("%w; its log: %s", err, lastLines(s.log(), 4))
 	}
-	defer r.Body.Close()
-	got, err := io.ReadAll(r.Body)
-	switch {
-	case err != nil:
-		return fmt.Errorf("%w; its log: %s", err, lastLines(s.log(), 4))
-	case r.StatusCode != http.StatusOK:
-		return fmt.Errorf("HTTP %d: %.300s", r.StatusCode, got)
-	}
-	return json.Unmarshal(got, v)
+	return err
 }
 
 func (s *server) complete(prompt []int32, tokens int, keep bool) (a answer, err error) {
@@ -182,18 +99,8 @@ func (s *server) complete(prompt []int32, tokens int, keep bool) (a answer, err 
 
 // begin starts a stream, waits for its first token and returns a function that drops the connection.
 func (s *server) begin(prompt []int32, tokens int) (drop func(), err error) {
-	b, err := json.Marshal(body(prompt, tokens, true, true))
-	if err != nil {
-		return nil, err
-	}
 	ctx, cancel := context.WithCancel(context.Background())
-	q, err := http.NewRequestWithContext(ctx, "POST", s.base+"/completion", bytes.NewReader(b))
-	if err != nil {
-		cancel()
-		return nil, err
-	}
-	q.Header.Set("Content-Type", "application/json")
-	r, err := s.http.Do(q)
+	r, err := daemonproc.Stream(ctx, s.http, daemonproc.Base+"/completion", body(prompt, tokens, true, true))
 	if err != nil {
 		cancel()
 		return nil, err
@@ -210,7 +117,7 @@ func (s *server) begin(prompt []int32, tokens int) (drop func(), err error) {
 		}
 	}
 	drop()
-	return nil, fmt.Errorf("the stream ended before its first token: HTTP %d", r.StatusCode)
+	return nil, errors.New("the stream ended before its first token")
 }
 
 // facts has the fields of uma-serve's info about its model.
@@ -229,12 +136,8 @@ type facts struct {
 }
 
 func (s *server) facts() (f facts, err error) {
-	r, err := s.http.Get(s.base + "/info")
-	if err != nil {
-		return f, err
-	}
-	defer r.Body.Close()
-	return f, json.NewDecoder(r.Body).Decode(&f)
+	err = daemonproc.Get(context.Background(), s.http, daemonproc.Base+"/info", &f)
+	return f, err
 }
 
 // memory names what the model keeps of a text.

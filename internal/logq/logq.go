@@ -160,7 +160,7 @@ func (l *Log) drop(n int) {
 	l.stats.Dropped += uint64(n)
 }
 
-// run writes what is queued until the log is closed.
+// run writes the queued lines until the log is closed.
 func (l *Log) run() {
 	defer close(l.done)
 	for range l.wake {
@@ -200,7 +200,7 @@ func (l *Log) run() {
 	}
 }
 
-// Close writes what is queued, for at most timeout, and stops. Later lines are dropped. It reports whether everything
+// Close writes the queued lines, for at most timeout, and stops. Later lines are dropped. It reports whether everything
 // was written.
 func (l *Log) Close(timeout time.Duration) bool {
 	l.reportRepeats()

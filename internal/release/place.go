@@ -134,7 +134,8 @@ func (p *Place) Install(ctx context.Context, tree, name string, r Receipt) error
 			return err
 		}
 	}
-	// The receipt names the new paths before they exist: Remove removes what is there, whenever we were interrupted.
+	// The receipt names the new paths before they exist: Remove removes the paths that exist, whenever this was
+	// interrupted.
 	r.Paths = slices.Clone(old.Paths)
 	for _, l := range links {
 		r.Paths = append(r.Paths, l.From)

@@ -24,7 +24,7 @@ type Poller struct {
 	fd       int
 	file     *os.File // fd's owner
 	conn     syscall.RawConn
-	look     func(fd uintptr) bool // takes in what is ready
+	look     func(fd uintptr) bool // reads the events that are ready
 	ready    int                   // of events
 	err      error
 	deadline time.Time // of file; zero = none

@@ -216,7 +216,7 @@ func (t *TLS) refuse(ctx context.Context, err error) {
 			if half, ok := head.Conn.(interface{ CloseWrite() error }); ok {
 				_ = half.CloseWrite()
 			}
-			_, _ = io.CopyN(io.Discard, head.Conn, 1<<16) // what is unread would reset the connection
+			_, _ = io.CopyN(io.Discard, head.Conn, 1<<16) // unread bytes would reset the connection
 		}
 		return
 	}

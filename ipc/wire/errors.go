@@ -1,5 +1,12 @@
 package wire
 
+import "fmt"
+
+// Errorf returns an error with a formatted message.
+func Errorf(code Code, format string, args ...any) *Error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
 // RequestError says that one whole, well-delimited message cannot be served: send it as an error event; the
 // connection and its other requests go on.
 type RequestError struct {

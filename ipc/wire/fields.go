@@ -191,7 +191,7 @@ func ignored(names ...string) (list []field) {
 }
 
 // refusal is nil when the value asks for nothing.
-func (f *field) refusal(d *decoder, name string, v *fastjson.Value) error {
+func (f *field) refusal(name string, v *fastjson.Value) error {
 	text := string(v.MarshalTo(nil))
 	for _, but := range f.but {
 		if text == but || v.Type() == fastjson.TypeNumber && sameNumber(text, but) {

@@ -229,7 +229,7 @@ func (d *decoder) fields(root *fastjson.Value) error {
 		switch skip, err = d.again(known.at, known.name, v); {
 		case err != nil || skip:
 		case f.refused:
-			err = f.refusal(d, known.name, v)
+			err = f.refusal(known.name, v)
 		default:
 			err = f.read(d, known.name, v)
 		}

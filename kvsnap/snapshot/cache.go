@@ -276,7 +276,7 @@ func (c *Cache) Resize(bytes int64) {
 	c.mu.Lock()
 	c.ram.Store(bytes)
 	c.mu.host.Cap = bytes
-	evicted, _ := c.makeRoom(0) // ErrNoRoom: what is left is in use
+	evicted, _ := c.makeRoom(0) // ErrNoRoom: the remaining parts are in use
 	c.mu.stats.returned += uint64(len(evicted))
 	c.check()
 	c.mu.Unlock()

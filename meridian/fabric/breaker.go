@@ -59,7 +59,7 @@ const (
 	neutral         // the caller gave up; says nothing about the fabric
 )
 
-// done records the outcome of an allowed operation. probe is what allow returned.
+// done records the outcome of an allowed operation. probe is the result of allow.
 func (b *breaker) done(now time.Time, probe bool, o outcome) {
 	if probe {
 		b.probing = false

@@ -11,7 +11,7 @@
 //
 // A fabric may be slow, down, or wrong. Three layers protect requests from that:
 //
-//   - [Guard] gives each operation a deadline, verifies what comes back, and stops asking for a while when the
+//   - [Guard] gives each operation a deadline, verifies pulled values, and stops asking for a while when the
 //     answers are bad (a circuit breaker). A failure costs a cache miss.
 //   - [Offloader] takes operations from the decode loop without making it wait, and runs them on its goroutines.
 //   - The caller checks mrdn.Prologue.Matches before a restore: an intact value may be another prompt's.

@@ -236,7 +236,7 @@ func (o *Offloader) Delete(ctx context.Context, keys []string) (int, error) {
 	}
 }
 
-// runDeletes does what is to be deleted.
+// runDeletes deletes the queued keys.
 func (o *Offloader) runDeletes(list []*deletion) {
 	for _, d := range list {
 		ctx, cancel := context.WithCancel(d.ctx)
@@ -268,7 +268,7 @@ func (o *Offloader) TryRenew(keys []string, done func(missing []string, err erro
 	return true
 }
 
-// runRenewals renews what is to be renewed.
+// runRenewals renews the queued keys.
 func (o *Offloader) runRenewals(list []renewal) {
 	for _, r := range list {
 		var missing []string

@@ -283,8 +283,8 @@ func Begin(dst []byte, p *Prologue) ([]byte, error) {
 	return p.append(append(dst, make([]byte, HeaderBytes)...)), nil
 }
 
-// Open checks a whole frame and its prologue and returns the KV bytes, which lie in frame. They are safe to give to
-// the engine once p matches what is wanted.
+// Open checks a whole frame and its prologue and returns the KV bytes, which lie in frame. They are safe to give to the
+// engine once p matches the wanted prologue.
 func Open(frame []byte, maxBody int) (p Prologue, tier Tier, kv []byte, err error) {
 	h, body, err := Parse(frame, maxBody)
 	if err != nil {

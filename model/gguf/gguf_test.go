@@ -125,6 +125,19 @@ func TestLayersMayDiffer(t *testing.T) {
 	}
 }
 
+// TestCompressedRows: a model that compresses rows keeps a state, whatever other keys its file has. Zeros say that it
+// does not.
+func TestCompressedRows(t *testing.T) {
+	info, err := Inspect(ggufgen.Cached(t, ggufgen.TinyDeepSeek4()))
+	if err != nil || !info.Recurrent || info.StateBytes != 0 {
+		t.Errorf("%v, %+v", err, info)
+	}
+	none := llama(1).put("llama.attention.compress_ratios", 9, 5, uint64(2), 0, 0)
+	if info, err := read(none); err != nil || info.Recurrent {
+		t.Errorf("%v, %+v", err, info)
+	}
+}
+
 // TestStateBytes: the states of recurrent layers, as llama.cpp makes them. The first two are what it reported for
 // models with these numbers, without the 12 bytes that it writes for each of some fields of a stored state.
 func TestStateBytes(t *testing.T) {

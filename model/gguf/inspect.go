@@ -350,6 +350,9 @@ func (h *header) info() (Info, error) {
 		info.attentionLayers -= n // they have cells of another memory, if any
 	}
 	info.shapes = h.cellShapes(&info)
+	if slices.ContainsFunc(h.ints(arch+"attention.compress_ratios"), func(n int64) bool { return n > 0 }) {
+		info.Recurrent = true // what waits to be compressed (DeepSeek V4)
+	}
 	if every := h.int(arch + "full_attention_interval"); every > 1 {
 		info.attentionLayers = info.Layers / every
 		info.Recurrent = true
@@ -380,7 +383,7 @@ func (h *header) info() (Info, error) {
 // stateBytes returns the size of a sequence's state in F32, by llama.cpp's llama_hparams::n_embd_r and n_embd_s. Where
 // the header does not say which layers have one, all are counted.
 func (h *header) stateBytes(info *Info) int64 {
-	key := func(name string) int64 { // what is out of range is the engine's to refuse
+	key := func(name string) int64 { // the engine refuses a value out of range
 		return min(max(h.int(info.Architecture+"."+name), 0), 1<<20)
 	}
 	heads := min(first(info.Heads), 1<<20)

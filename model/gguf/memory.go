@@ -42,7 +42,8 @@ type Need struct {
 	Repacking
 }
 
-// Need returns what the model takes with a context of so many tokens and K and V of these types. r is what is repacked.
+// Need returns the memory of the model with a context of so many tokens and K and V of these types. r is its repacked
+// copy.
 func (i *Info) Need(context int64, typeK, typeV string, r Repacking) (Need, error) {
 	per, err := i.KVBytesPerToken(typeK, typeV)
 	if err != nil {

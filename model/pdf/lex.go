@@ -27,7 +27,7 @@ type token struct {
 	list []token
 }
 
-// lexer reads the tokens of a page, or of a table of characters. It takes all bytes: what is malformed is left out.
+// lexer reads the tokens of a page, or of a table of characters. It accepts all bytes: malformed parts are left out.
 type lexer struct {
 	b  []byte
 	at int

@@ -86,10 +86,10 @@ func Text(data []byte) (text string, pages int, err error) {
 // readable reports whether a character is more than space.
 func readable(r rune) bool { return r > ' ' && r != 0xfffd }
 
-// header is a version that the library knows; the syntax of 2.0 is the same for what is read here.
+// header is a version that the library knows; the syntax of 2.0 is the same for the parts that are read here.
 const header = "%PDF-1.7\n"
 
-// trim cuts what is before and behind the file, and gives it a header that the library takes.
+// trim cuts the bytes before and behind the file, and gives it a header that the library accepts.
 func trim(data []byte) ([]byte, error) {
 	if !Is(data) {
 		return nil, refuse("it does not begin with %%PDF-, but with %q", data[:min(len(data), 8)])
@@ -111,7 +111,7 @@ type document struct {
 	unknown int              // characters without a meaning
 }
 
-// page returns the text of a page. A page that is malformed has what is before the error.
+// page returns the text of a page. Of a malformed page it is the text before the error.
 func (d *document) page(r *pdf.Reader, n int) string {
 	w := &writer{doc: d}
 	func() {

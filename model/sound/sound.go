@@ -103,7 +103,6 @@ type mixer struct {
 	rate     int // wanted
 	deadline time.Time
 	to       *resampler
-	from     int // rate of the recording
 	most     int // frames, for MaxLength
 	frames   int
 	block    []float32
@@ -117,7 +116,7 @@ func (m *mixer) begin(rate, channels int) error {
 	case channels < 1 || channels > MaxChannels:
 		return refuse("it has %d channels; 1 … %d are read", channels, MaxChannels)
 	}
-	m.from, m.to = rate, newResampler(rate, m.rate)
+	m.to = newResampler(rate, m.rate)
 	m.most = int(MaxLength.Seconds()) * rate
 	return nil
 }

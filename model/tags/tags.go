@@ -145,7 +145,7 @@ var Families = []Family{
 	},
 }
 
-// Plain is the most common format: what is looked for where nothing says how a model thinks.
+// Plain is the most common format. It is assumed where neither the file nor its template says how the model thinks.
 var Plain = pair("element", "<think>", "</think>")
 
 func pair(name, open, shut string) Family {

@@ -109,7 +109,7 @@ func callOfEach(results []Message, calls []toolcall.Call) []int {
 		byName[calls[k].Name] = append(byName[calls[k].Name], k)
 		rest[k] = k
 	}
-	// take is the first call of list that has no result; what is passed over is taken out of the list.
+	// take is the first call of list that has no result; the calls before it are removed from the list.
 	take := func(list []int) (left []int, k int) {
 		for len(list) > 0 && answered[list[0]] {
 			list = list[1:]

@@ -125,7 +125,7 @@ func argumentRun(arguments string) string {
 // escapes matches the escapes of a JSON string, numbers and literals, which a template may write in another way.
 var escapes = regexp.MustCompile(`\\(u[0-9a-fA-F]{4}|.)|[-+0-9.eE]*[0-9][-+0-9.eE]*|true|false|null`)
 
-// maxRun bounds a run, and what is read of a text to find it.
+// maxRun is the maximum length of a run, and of the part of a text that is searched for it.
 const (
 	maxRun  = 100
 	maxRead = 4096

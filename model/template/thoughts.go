@@ -16,7 +16,7 @@ type thoughts struct {
 	alone bool
 }
 
-// thoughtNames are the fields in which templates look for thinking; the first is what servers commonly send.
+// thoughtNames are the fields in which templates look for thinking; the first is the one that servers commonly send.
 var thoughtNames = []string{"reasoning_content", "reasoning", "thinking", "thought"}
 
 // findThoughts tries a thought before a call, which every template that keeps any keeps, and where there are no calls

@@ -115,7 +115,7 @@ func (w writer) elements() (list []Value) {
 		list = append(list, v)
 	case len(p.Attr) == 0:
 		add(typeString, AsText, "")
-		if p.Raw[0] != "" { // what is not plain stands in a section that is taken as it is
+		if p.Raw[0] != "" { // other text is in a section of raw text
 			list[0].Lone = "<&\n"
 			list = append(list, Value{Types: typeString, Style: AsText, Until: p.Raw[1],
 				Open: seq(middle, literal(p.Raw[0])), Close: seq(literal(p.Raw[1]), shut)})

@@ -91,7 +91,7 @@ search:
 // codeFences are around arguments in some syntaxes, and around JSON where models add them.
 var codeFences = [][]byte{[]byte("```json"), []byte("```")}
 
-// object reads what is before the arguments of an Object.
+// object reads the text before the arguments of an Object.
 func (p *Parser) object() bool {
 	if !p.skipSpace() {
 		return false

@@ -1,8 +1,6 @@
 package toolcall
 
-import (
-	"slices"
-)
+import "slices"
 
 // Distinct passes an answer's events on until a call repeats an earlier one of the answer: the same name and the same
 // arguments, byte by byte. A model that must call, and has nothing left to call, writes its call again without end.

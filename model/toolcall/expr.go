@@ -120,7 +120,7 @@ func (w writer) optionalID(p Expr) Expr {
 	return Expr{}
 }
 
-// list reports whether calls are written as a list: it decides what is written, both are read.
+// list reports whether calls are written as a list: it decides the written form; both are read.
 func (f *Syntax) list() bool {
 	switch f.Notation {
 	case Keyed, Keywords:

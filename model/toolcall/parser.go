@@ -225,7 +225,7 @@ func (p *Parser) cutOff() {
 	}
 }
 
-// mayBegin reports whether text, which follows what is decided, may be the beginning of a call's marker.
+// mayBegin reports whether text, which follows the decided part, may be the beginning of a call's marker.
 func (p *Parser) mayBegin(text []byte) bool {
 	text = text[min(len(text), max(0, p.seed-p.pos)):]
 	trimmed := bytes.TrimLeft(text, " \t\r\n")

@@ -142,7 +142,7 @@ func (p *Parser) foreign(text []byte) (int, stream.Found) {
 
 // begin enters what start found at i.
 func (p *Parser) begin(i, n int, kind startKind) {
-	p.from, p.pos = p.pos, i+n // white space before a call is not shown; before what is none it is
+	p.from, p.pos = p.pos, i+n // white space before a call is not shown, other white space is
 	p.bare, p.list, p.inside, p.tool = false, false, 0, -1
 	switch kind {
 	case startContent:

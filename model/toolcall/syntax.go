@@ -73,7 +73,7 @@ type Params struct {
 	Attr []string
 	// Pad is a text at both ends of the value that is not part of it.
 	Pad string
-	// Raw are texts around a value that is taken as it is, such as CDATA.
+	// Raw are the texts around a raw value, such as those of CDATA.
 	Raw [2]string
 	// Nested: the key and Middle follow Close too, and values that are objects or lists are elements again.
 	Nested bool

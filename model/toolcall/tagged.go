@@ -17,7 +17,7 @@ func (p *Parser) tagged() bool {
 	return p.paramKey()
 }
 
-// param reads what is before a parameter, or ends the call.
+// param reads the text before a parameter, or ends the call.
 func (p *Parser) param() bool {
 	if !p.skipSpace() {
 		return false
@@ -242,7 +242,7 @@ func (p *Parser) endless() bool {
 	return false
 }
 
-// inRaw reports whether value began a section that is taken as it is, which has not ended.
+// inRaw reports whether value began a raw section that has not ended.
 func (p *Parser) inRaw(value []byte) bool {
 	raw := p.spec.raw
 	if len(raw[0]) == 0 {

@@ -40,14 +40,14 @@ func (t *Thought) Push(text []byte) []byte {
 	if len(t.raw) == 0 && !slices.ContainsFunc(text, begins) {
 		return text
 	}
-	for i := range text { // so that what is undecided begins with a marker
+	for i := range text { // so that the undecided part begins with a marker
 		t.raw = append(t.raw, text[i])
 		t.follow(t.p.Push(text[i : i+1]))
 	}
 	return t.out
 }
 
-// follow takes the parser's events, and gives back what is thought.
+// follow takes the parser's events, and returns the part of them that is thought.
 func (t *Thought) follow(events []Event) {
 	for i := range events {
 		switch e := &events[i]; e.Kind {

@@ -35,7 +35,7 @@ const (
 // Runs reports whether a download has not ended.
 func (s Status) Runs() bool { return s == Waiting || s == Downloading }
 
-// State is a copy of what is known of a download.
+// State is a copy of a download's state.
 type State struct {
 	ID      string // of the download, for questions about it
 	Name    string // as package pull reads it

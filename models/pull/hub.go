@@ -80,7 +80,7 @@ type treeEntry struct {
 	} `json:"lfs"`
 }
 
-// plan asks for the commit of the revision, then for the commit's files: what is pulled is one commit's, whatever is
+// plan asks for the commit of the revision, then for the commit's files: all files are of one commit, whatever is
 // pushed meanwhile.
 func (h *hub) plan(ctx context.Context) (*plan, error) {
 	revision := h.ref.Revision
@@ -132,7 +132,7 @@ func (h *hub) plan(ctx context.Context) (*plan, error) {
 	return pl, nil
 }
 
-// files returns the GGUF files of a commit, sorted by path, and what is left out.
+// files returns the GGUF files of a commit, sorted by path, and those that are left out.
 func (h *hub) files(ctx context.Context, api, sha string) (files []remote, left []string, err error) {
 	next := api + "/tree/" + sha + "?recursive=true"
 	for page := 0; next != ""; page++ {

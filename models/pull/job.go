@@ -19,7 +19,6 @@ type job struct {
 	src    source
 	plan   *plan
 	number int
-	root   string // the models folder
 	folder string // the model's
 	path   string // the file's
 }

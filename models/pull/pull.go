@@ -175,7 +175,7 @@ func (p *Puller) Pull(ctx context.Context, name, dir string) (Model, error) {
 	defer src.rules().close()
 	pl, err := src.plan(ctx)
 	if err != nil {
-		return Model{}, p.final(ctx, src, err, "")
+		return Model{}, p.final(ctx, src, err)
 	}
 	for i := range pl.files {
 		pl.Choice.Sums = append(pl.Choice.Sums, pl.files[i].sum.String())
@@ -190,13 +190,13 @@ func (p *Puller) Pull(ctx context.Context, name, dir string) (Model, error) {
 		if err != nil {
 			break
 		}
-		j := &job{Puller: p, src: src, plan: pl, number: i + 1, remote: pl.files[i], root: dir, folder: folder,
+		j := &job{Puller: p, src: src, plan: pl, number: i + 1, remote: pl.files[i], folder: folder,
 			path: filepath.Join(folder, filepath.FromSlash(pl.files[i].dest()))}
 		m.Files = append(m.Files, j.path)
 		err = j.run(ctx)
 	}
 	if err != nil {
-		return Model{}, p.final(ctx, src, err, name)
+		return Model{}, p.final(ctx, src, err)
 	}
 	return m, nil
 }
@@ -205,11 +205,11 @@ func (p *Puller) source(ref Ref) (source, error) {
 	if ref.Hub {
 		return newHub(&p.cfg, ref)
 	}
-	return newRegistry(&p.cfg, ref)
+	return newRegistry(&p.cfg, ref), nil
 }
 
 // final makes an *Error of any error.
-func (p *Puller) final(ctx context.Context, src source, err error, name string) error {
+func (p *Puller) final(ctx context.Context, src source, err error) error {
 	if ours, ok := errors.AsType[*Error](err); ok {
 		return ours
 	}
@@ -244,7 +244,7 @@ func makeFolder(dir, rel string) (string, error) {
 	return path, nil
 }
 
-// checkSpace returns an error when the disk cannot hold what is missing of pl.
+// checkSpace returns an error when the disk cannot hold the missing bytes of pl.
 func (p *Puller) checkSpace(folder string, pl *plan) error {
 	var missing int64
 	for _, f := range pl.files {

@@ -74,7 +74,7 @@ type registry struct {
 	textAlone bool
 }
 
-func newRegistry(cfg *Config, ref Ref) (*registry, error) {
+func newRegistry(cfg *Config, ref Ref) *registry {
 	u := &url.URL{Scheme: "https", Host: ref.Host}
 	if loopback(ref.Host) {
 		u.Scheme = "http"
@@ -87,7 +87,7 @@ func newRegistry(cfg *Config, ref Ref) (*registry, error) {
 		textAlone: cfg.TextAlone}
 	// The rules of web are stricter than the blocked prefixes, which would look names up.
 	r.auth = &auth.Client{Client: r.client, Cache: auth.NewCache(), BlockedRealmPrefixes: []netip.Prefix{}}
-	return r, nil
+	return r
 }
 
 func (r *registry) rules() *web { return r.web }

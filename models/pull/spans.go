@@ -86,7 +86,7 @@ func (l spans) missing(s span, f func(span) error) error {
 	return nil
 }
 
-// valid reports an error unless l is what spans must be and lies in [0, size).
+// valid returns an error unless l is ascending and disjoint and within [0, size).
 func (l spans) valid(size int64) error {
 	last := int64(-1)
 	for _, s := range l {

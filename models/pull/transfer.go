@@ -104,7 +104,7 @@ func (t *transfer) restart() {
 	t.hash, t.hashed = t.file.sum.new(t.file.size), 0
 }
 
-// run downloads what is missing, over the given number of connections, and checks the hash. Whatever the error, the
+// run downloads the missing bytes, over the given number of connections, and checks the hash. Whatever the error, the
 // state on the disk is that of the bytes that are here.
 func (t *transfer) run(ctx context.Context, connections int) error {
 	t.changed, t.noRanges = make(chan struct{}), false
@@ -164,7 +164,7 @@ func (t *transfer) reports(done <-chan struct{}) {
 	}
 }
 
-// checkpoints puts the state on the disk until done is closed. An error ends the download: what comes after it might be
+// checkpoints puts the state on the disk until done is closed. An error ends the download: bytes after it might be
 // lost.
 func (t *transfer) checkpoints(done <-chan struct{}, cancel context.CancelCauseFunc) {
 	timer := time.NewTimer(checkpointPause)
@@ -273,7 +273,7 @@ func (t *transfer) hashAll(ctx context.Context) error {
 	return nil
 }
 
-// work downloads what is missing until nothing is left to ask for.
+// work downloads missing spans until none is left.
 func (t *transfer) work(ctx context.Context) error {
 	failures, last := 0, int64(-1) // failures in a row during which nothing arrived, and what had arrived then
 	silent := time.Duration(0)     // what they took, without the pauses that the server asked for

@@ -20,7 +20,7 @@ type Details struct {
 	Licenses []string `json:"licenses,omitempty"`
 }
 
-// Details reads what is beside the model. Files that cannot be read are an error that names them; the rest is
+// Details reads the files beside the model. Files that cannot be read are an error that names them; the rest is
 // returned.
 func (m *Model) Details() (d Details, err error) {
 	var errs []error

@@ -11,7 +11,6 @@ import (
 
 // layers are the files of a model of ollama beside its weights, by their paths; "" or none where it has none.
 type layers struct {
-	manifest             string
 	template, params     string
 	system               string
 	licenses             []string
@@ -62,7 +61,7 @@ func findOllama(s *scan) {
 // manifest reads one manifest.
 func (s *scan) manifest(f file, name Name) (m Model, ok bool) {
 	m = Model{Name: name, Repo: Name{Host: name.Host, Path: name.Path}, Modified: f.modified,
-		layers: &layers{manifest: f.path}}
+		layers: &layers{}}
 	type layer struct {
 		MediaType string `json:"mediaType"`
 		Digest    string `json:"digest"`

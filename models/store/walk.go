@@ -29,8 +29,8 @@ type file struct {
 // fileID tells folders apart, whatever their names.
 type fileID struct{ dev, ino uint64 }
 
-// walk calls visit for each regular file below dir. Links are followed, after what is in the folder itself; a folder is
-// entered once. Entries whose name begins with a dot are left out.
+// walk calls visit for each regular file below dir. Links are followed, after the files of the folder itself; a folder
+// is entered once. Entries whose name begins with a dot are left out.
 func (s *scan) walk(dir string, visit func(file)) {
 	if st, err := os.Stat(dir); err == nil {
 		s.seen[idOf(dir, st)] = true

@@ -43,6 +43,7 @@ func Run(t *testing.T, open func(t *testing.T, o runtime.Options) runtime.Engine
 		{"PagedKV", pagedKV},
 		{"Remove", remove},
 		{"Copy", copying},
+		{"Guesses", guesses},
 		{"Kept", kept},
 		{"Shift", shift},
 		{"SnapshotWhole", snapshotWhole},

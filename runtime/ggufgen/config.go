@@ -233,6 +233,7 @@ func Presets() map[string]Config {
 		"bench-turns":        BenchTurns(), "bench-dflash": DFlashOf(BenchTurns(), HeadRandom, 7),
 		"bench-dflash-knows": DFlashOf(BenchTurns(), HeadKnows, 7),
 		"tiny-gemma4":        TinyGemma4(false), "tiny-assistant": AssistantOf(TinyGemma4(false), HeadRandom),
+		"tiny-deepseek4": TinyDeepSeek4(),
 	}
 }
 
@@ -304,6 +305,10 @@ func (c Config) Validate() error {
 		if c.Layers < 2 || c.Copies {
 			return bad("Layers", c.Layers, "at least 2, and Copies false: windowed layers, and a full one")
 		}
+	case DeepSeek4:
+		if err := c.validateDeepSeek4(); err != nil {
+			return fmt.Errorf("%w: %w", ErrConfig, err)
+		}
 	case Bert, NomicBert:
 		switch {
 		case c.Window != 0:
@@ -321,7 +326,7 @@ func (c Config) Validate() error {
 		}
 	default:
 		return bad("Arch", fmt.Sprintf("%q", c.Arch), "llama, gemma2, gemma4, gemma4-assistant, maincoder, glm4moe, "+
-			"qwen2vl, qwen3vl, qwen35, lfm2, eagle3, dflash, gpt2, bert or nomic-bert")
+			"qwen2vl, qwen3vl, qwen35, lfm2, deepseek4, eagle3, dflash, gpt2, bert or nomic-bert")
 	}
 	if c.Pooling != "" && !slices.Contains(poolings, c.Pooling) {
 		return bad("Pooling", fmt.Sprintf("%q", c.Pooling), `"" or one of `+strings.Join(poolings, ", "))

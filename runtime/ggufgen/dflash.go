@@ -3,8 +3,6 @@ package ggufgen
 import (
 	"errors"
 	"fmt"
-	"hash/fnv"
-	"io"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -145,28 +143,7 @@ const maskToken = 0
 func (c Config) planDFlash() []*tensor {
 	d, q, kv := c.Embedding, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	knows := c.Head == HeadKnows
-	var all []*tensor
-	add := func(t *tensor) {
-		h := fnv.New64a()
-		io.WriteString(h, t.name)
-		t.seed = h.Sum64() ^ c.Seed*0xbf58476d1ce4e5b9
-		all = append(all, t)
-	}
-	matrix := func(part, name string, rows, cols int, gain float64, fill func(row int, dst []float32)) {
-		t := &tensor{name: name + ".weight", rows: rows, cols: cols, storage: c.storageOf(part, 0, cols),
-			std: float32(gain / math.Sqrt(float64(cols)))}
-		if knows { // products of blocks would round the embedding by its largest channel
-			t.fill, t.storage = fill, storages[F16]
-		}
-		add(t)
-	}
-	norm := func(name string, n int, others, channel0 float64) {
-		add(&tensor{name: name + ".weight", cols: n, storage: storages[F32], norm: func() []float32 {
-			w := slices.Repeat([]float32{float32(others)}, n)
-			w[0] = float32(channel0)
-			return w
-		}})
-	}
+	p := &planned{c: c}
 	nothing := func(int, []float32) {}
 	// Row i of a rotated pair has its cosine, row i+HeadDim/2 its sine. Slow pairs say nothing of the distance.
 	half := c.HeadDim / 2
@@ -187,7 +164,7 @@ func (c Config) planDFlash() []*tensor {
 		near = dflashNear
 	}
 	before := c.turned(-1)
-	matrix("", "token_embd", c.VocabSize, d, embedStd*math.Sqrt(float64(d)), func(row int, dst []float32) {
+	p.filled("", "token_embd", c.VocabSize, d, embedStd*math.Sqrt(float64(d)), func(row int, dst []float32) {
 		if row != maskToken {
 			before(row, dst)
 		}
@@ -195,62 +172,62 @@ func (c Config) planDFlash() []*tensor {
 	})
 	if !knows {
 		tokens := c.VocabSize / 2
-		matrix(partOutput, "output", tokens, d, float64(c.LogitScale), nil)
+		p.filled(partOutput, "output", tokens, d, float64(c.LogitScale), nil)
 		ids := make([]int64, tokens)
 		for i := range ids {
 			ids[i] = int64(2 * i)
 		}
-		add(&tensor{name: "d2t", cols: tokens, storage: storage{kind: 27, block: 1, blockBytes: 8}, ids: ids})
+		p.add(&tensor{name: "d2t", cols: tokens, storage: storage{kind: 27, block: 1, blockBytes: 8}, ids: ids})
 		if c.Target.Candidates > 0 {
-			matrix("", "selector_predecessor", c.VocabSize, selectorRank, 1, nil)
-			matrix("", "selector_successor", c.VocabSize, selectorRank, markovGain, nil)
-			matrix("", "selector_hidden", selectorRank, d, 1, nil)
+			p.filled("", "selector_predecessor", c.VocabSize, selectorRank, 1, nil)
+			p.filled("", "selector_successor", c.VocabSize, selectorRank, markovGain, nil)
+			p.filled("", "selector_hidden", selectorRank, d, 1, nil)
 			for layer := range c.Layers {
 				for _, part := range []string{"attn", "ffn"} {
 					name := "blk." + itoa(layer) + "." + part + "_conv_"
-					matrix("", name+"proj", 2*convKernel*d/quantBlock, d, 0.3, nil)
-					matrix("", name+"base", 2*convKernel, d, math.Sqrt(float64(d)), nil)
-					base := all[len(all)-1]
+					p.filled("", name+"proj", 2*convKernel*d/quantBlock, d, 0.3, nil)
+					p.filled("", name+"base", 2*convKernel, d, math.Sqrt(float64(d)), nil)
+					base := p.all[len(p.all)-1]
 					base.name, base.storage, base.experts = name+"base", storages[F32], 2
 				}
 			}
 		}
 		if rank := c.Target.Markov; rank > 0 {
-			matrix("", "markov_w1", c.VocabSize, rank, 1, nil)
-			matrix("", "markov_w2", tokens, rank, markovGain, nil)
+			p.filled("", "markov_w1", c.VocabSize, rank, 1, nil)
+			p.filled("", "markov_w2", tokens, rank, markovGain, nil)
 		}
 	}
-	matrix("", "fc", d, len(c.Target.Reads)*c.Target.Width, 1, func(row int, dst []float32) {
+	p.filled("", "fc", d, len(c.Target.Reads)*c.Target.Width, 1, func(row int, dst []float32) {
 		if row == 0 {
 			dst[0] = 1
 		}
 	})
-	norm("enc.output_norm", d, 1, 1)
+	p.channelNorm("enc.output_norm", d, 1, 1)
 	for layer := range c.Layers {
 		blk := "blk." + itoa(layer) + "."
-		norm(blk+"attn_norm", d, 1, 1)
-		matrix("", blk+"attn_q", q, d, queryKey, phase(-1))
-		matrix("", blk+"attn_k", kv, d, queryKey, phase(0))
-		norm(blk+"attn_q_norm", c.HeadDim, near, near)
-		norm(blk+"attn_k_norm", c.HeadDim, near, near)
-		matrix(partValue, blk+"attn_v", kv, d, valueOut, func(row int, dst []float32) {
+		p.channelNorm(blk+"attn_norm", d, 1, 1)
+		p.filled("", blk+"attn_q", q, d, queryKey, phase(-1))
+		p.filled("", blk+"attn_k", kv, d, queryKey, phase(0))
+		p.channelNorm(blk+"attn_q_norm", c.HeadDim, near, near)
+		p.channelNorm(blk+"attn_k_norm", c.HeadDim, near, near)
+		p.filled(partValue, blk+"attn_v", kv, d, valueOut, func(row int, dst []float32) {
 			if row > 0 {
 				dst[row] = 1
 			}
 		})
-		matrix("", blk+"attn_output", d, q, valueOut, func(row int, dst []float32) { dst[c.turnSource(row, 1)] = 1 })
-		norm(blk+"ffn_norm", d, 1, 1)
-		matrix("", blk+"ffn_gate", c.FFN, d, ffnGain, nothing)
-		matrix("", blk+"ffn_up", c.FFN, d, ffnGain, nothing)
-		matrix(partDown, blk+"ffn_down", d, c.FFN, ffnGain, nothing)
+		p.filled("", blk+"attn_output", d, q, valueOut, func(row int, dst []float32) { dst[c.turnSource(row, 1)] = 1 })
+		p.channelNorm(blk+"ffn_norm", d, 1, 1)
+		p.filled("", blk+"ffn_gate", c.FFN, d, ffnGain, nothing)
+		p.filled("", blk+"ffn_up", c.FFN, d, ffnGain, nothing)
+		p.filled(partDown, blk+"ffn_down", d, c.FFN, ffnGain, nothing)
 	}
 	if knows {
 		of := c
 		of.Layers = c.Target.All
 		others, channel0 := of.outputNorm()
-		norm("output_norm", d, others, channel0)
+		p.channelNorm("output_norm", d, others, channel0)
 	} else {
-		norm("output_norm", d, 1, 1)
+		p.channelNorm("output_norm", d, 1, 1)
 	}
-	return all
+	return p.all
 }

@@ -3,8 +3,6 @@ package ggufgen
 import (
 	"errors"
 	"fmt"
-	"hash/fnv"
-	"io"
 	"math"
 	"slices"
 )
@@ -96,29 +94,8 @@ const (
 func (c Config) planEagle() []*tensor {
 	d, q, kv := c.Embedding, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	knows := c.Head == HeadKnows
-	var all []*tensor
-	add := func(t *tensor) *tensor {
-		h := fnv.New64a()
-		io.WriteString(h, t.name)
-		t.seed = h.Sum64() ^ c.Seed*0xbf58476d1ce4e5b9
-		all = append(all, t)
-		return t
-	}
-	matrix := func(part, name string, rows, cols int, gain float64, fill func(row int, dst []float32)) {
-		t := &tensor{name: name + ".weight", rows: rows, cols: cols, storage: c.storageOf(part, 0, cols),
-			std: float32(gain / math.Sqrt(float64(cols)))}
-		if knows { // products of blocks would round the embedding by its largest channel
-			t.fill, t.storage = fill, storages[F16]
-		}
-		add(t)
-	}
-	norm := func(name string, others, channel0 float64) {
-		add(&tensor{name: name + ".weight", cols: d, storage: storages[F32], norm: func() []float32 {
-			w := slices.Repeat([]float32{float32(others)}, d)
-			w[0] = float32(channel0)
-			return w
-		}})
-	}
+	p := &planned{c: c}
+	norm := func(name string, others, channel0 float64) { p.channelNorm(name, d, others, channel0) }
 	nothing := func(int, []float32) {}
 	same := func(row int, dst []float32) { dst[row] = 1 }
 	// Channel 0 of an embedding behind its norm.
@@ -132,26 +109,26 @@ func (c Config) planEagle() []*tensor {
 	if knows {
 		state = 0
 	} else {
-		matrix("", "token_embd", c.VocabSize, d, 1, nil)
+		p.filled("", "token_embd", c.VocabSize, d, 1, nil)
 		tokens := c.VocabSize / 2
-		matrix(partOutput, "output", tokens, d, float64(c.LogitScale), nil)
+		p.filled(partOutput, "output", tokens, d, float64(c.LogitScale), nil)
 		ids := make([]int64, tokens)
 		for i := range ids {
 			ids[i] = int64(2 * i)
 		}
-		add(&tensor{name: "d2t", cols: tokens, storage: storage{kind: 27, block: 1, blockBytes: 8}, ids: ids})
+		p.add(&tensor{name: "d2t", cols: tokens, storage: storage{kind: 27, block: 1, blockBytes: 8}, ids: ids})
 	}
-	matrix("", "fc", d, len(c.Target.Reads)*c.Target.Width, 1, nothing)
+	p.filled("", "fc", d, len(c.Target.Reads)*c.Target.Width, 1, nothing)
 	norm("blk.0.attn_norm", 1, 1)
 	norm("blk.0.attn_norm_2", state, state)
-	matrix("", "blk.0.attn_q", q, 2*d, queryKey, phase)
-	matrix("", "blk.0.attn_k", kv, 2*d, queryKey, phase)
-	matrix(partValue, "blk.0.attn_v", kv, 2*d, valueOut, same)
-	matrix("", "blk.0.attn_output", d, q, valueOut, same)
+	p.filled("", "blk.0.attn_q", q, 2*d, queryKey, phase)
+	p.filled("", "blk.0.attn_k", kv, 2*d, queryKey, phase)
+	p.filled(partValue, "blk.0.attn_v", kv, 2*d, valueOut, same)
+	p.filled("", "blk.0.attn_output", d, q, valueOut, same)
 	norm("blk.0.ffn_norm", 1, 1)
-	matrix("", "blk.0.ffn_gate", c.FFN, d, ffnGain, nothing)
-	matrix("", "blk.0.ffn_up", c.FFN, d, ffnGain, nothing)
-	matrix(partDown, "blk.0.ffn_down", d, c.FFN, ffnGain, nothing)
+	p.filled("", "blk.0.ffn_gate", c.FFN, d, ffnGain, nothing)
+	p.filled("", "blk.0.ffn_up", c.FFN, d, ffnGain, nothing)
+	p.filled(partDown, "blk.0.ffn_down", d, c.FFN, ffnGain, nothing)
 	if knows {
 		of := c
 		of.Layers = c.Target.All
@@ -160,5 +137,5 @@ func (c Config) planEagle() []*tensor {
 	} else {
 		norm("output_norm", 1, 1)
 	}
-	return all
+	return p.all
 }

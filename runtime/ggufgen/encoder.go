@@ -1,9 +1,6 @@
 package ggufgen
 
 import (
-	"hash/fnv"
-	"io"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -94,20 +91,13 @@ func newWordPieces(size int) *vocabulary {
 // variance.
 func (c Config) planEncoder() []*tensor {
 	d, q := c.Embedding, c.Heads*c.HeadDim
-	var all []*tensor
-	add := func(t *tensor) *tensor {
-		h := fnv.New64a()
-		io.WriteString(h, t.name)
-		t.seed = h.Sum64() ^ c.Seed*0xbf58476d1ce4e5b9
-		all = append(all, t)
-		return t
-	}
+	p := &planned{c: c}
 	layer := 0
 	table := func(name string, rows int, std float32, s storage) {
-		add(&tensor{name: name + ".weight", rows: rows, cols: d, storage: s, std: std})
+		p.add(&tensor{name: name + ".weight", rows: rows, cols: d, storage: s, std: std})
 	}
 	vector := func(name string, n int, mean, std float32) {
-		t := add(&tensor{name: name, cols: n, storage: storages[F32]})
+		t := p.add(&tensor{name: name, cols: n, storage: storages[F32]})
 		t.norm = func() []float32 {
 			row := make([]float32, n)
 			gaussian(row, rand.NewPCG(t.seed, 0x9e3779b97f4a7c15), std)
@@ -119,8 +109,7 @@ func (c Config) planEncoder() []*tensor {
 	}
 	// Biases are small beside the products of a unit-variance row; nomic-bert has none.
 	linear := func(part, name string, rows, cols int, gain float64, bias bool) {
-		add(&tensor{name: name + ".weight", rows: rows, cols: cols, storage: c.storageOf(part, layer, cols),
-			std: float32(gain / math.Sqrt(float64(cols)))})
+		p.matrix(part, name, layer, rows, cols, gain)
 		if bias {
 			vector(name+".bias", rows, 0, 0.1)
 		}
@@ -158,7 +147,7 @@ func (c Config) planEncoder() []*tensor {
 		linear("", "cls", d, d, 1, true)
 		linear("", "cls.output", 1, d, 2, true)
 	}
-	return all
+	return p.all
 }
 
 // encoderMetadata returns the key-value pairs of an encoder's header.

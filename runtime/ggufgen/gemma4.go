@@ -3,8 +3,6 @@ package ggufgen
 import (
 	"errors"
 	"fmt"
-	"hash/fnv"
-	"io"
 	"math"
 	"math/rand/v2"
 )
@@ -104,27 +102,9 @@ func (c Config) assistantMetadata(kv map[string]any) {
 func (c Config) planAssistant() []*tensor {
 	d, wide := c.Embedding, c.Target.Width
 	knows := c.Head == HeadKnows
-	seed := func(name string) uint64 {
-		h := fnv.New64a()
-		io.WriteString(h, name)
-		return h.Sum64() ^ c.Seed*0xbf58476d1ce4e5b9
-	}
-	var all []*tensor
+	p := &planned{c: c}
 	matrix := func(part, name string, rows, cols int, gain float64) *tensor {
-		t := &tensor{name: name + ".weight", rows: rows, cols: cols, storage: c.storageOf(part, 0, cols),
-			std: float32(gain / math.Sqrt(float64(cols)))}
-		t.seed = seed(t.name)
-		all = append(all, t)
-		return t
-	}
-	vector := func(name string, n int, value func(i int) float64) {
-		all = append(all, &tensor{name: name + ".weight", cols: n, storage: storages[F32], norm: func() []float32 {
-			w := make([]float32, n)
-			for i := range w {
-				w[i] = float32(value(i))
-			}
-			return w
-		}})
+		return p.matrix(part, name, 0, rows, cols, gain)
 	}
 	one := func(int) float64 { return 1 }
 	embd := matrix(partOutput, "token_embd", c.VocabSize, d, float64(c.LogitScale))
@@ -142,7 +122,7 @@ func (c Config) planAssistant() []*tensor {
 		bias := c.biasChannel(c.vocabulary())
 		embd.fill = func(row int, dst []float32) { // row by row, from the first on
 			if row == 0 {
-				rng = rand.NewPCG(seed("output.weight"), 0x9e3779b97f4a7c15)
+				rng = rand.NewPCG(p.seedOf("output.weight"), 0x9e3779b97f4a7c15)
 			}
 			gaussian(dst[:wide], rng, embedStd)
 			dst[0] = bias[row]
@@ -160,22 +140,22 @@ func (c Config) planAssistant() []*tensor {
 	for layer := range c.Layers {
 		blk := "blk." + itoa(layer) + "."
 		q := c.Heads * c.headDim4(layer)
-		vector(blk+"attn_norm", d, one)
+		p.vector(blk+"attn_norm", d, one)
 		matrix("", blk+"attn_q", q, d, queryKey)
-		vector(blk+"attn_q_norm", c.headDim4(layer), c.queryKey4(layer))
+		p.vector(blk+"attn_q_norm", c.headDim4(layer), c.queryKey4(layer))
 		matrix("", blk+"attn_output", d, q, valueOut)
-		vector(blk+"post_attention_norm", d, one)
-		vector(blk+"ffn_norm", d, one)
+		p.vector(blk+"post_attention_norm", d, one)
+		p.vector(blk+"ffn_norm", d, one)
 		matrix("", blk+"ffn_gate", c.FFN, d, ffnGain)
 		matrix("", blk+"ffn_up", c.FFN, d, ffnGain)
 		matrix(partDown, blk+"ffn_down", d, c.FFN, ffnGain)
-		vector(blk+"post_ffw_norm", d, one)
-		vector(blk+"layer_output_scale", 1, one)
+		p.vector(blk+"post_ffw_norm", d, one)
+		p.vector(blk+"layer_output_scale", 1, one)
 	}
-	vector("rope_freqs", c.fullHeadDim()/2, c.ropeFactor4)
-	vector("output_norm", d, output)
+	p.vector("rope_freqs", c.fullHeadDim()/2, c.ropeFactor4)
+	p.vector("output_norm", d, output)
 	if knows {
-		still(all)
+		still(p.all)
 	}
-	return all
+	return p.all
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/uma-serve/uma-serve/model/gguf/gguffile"
 )
 
-// What Whisper's encoder reads, and how many of its rows are one of the model's.
+// The input of Whisper's encoder, and the number of its rows that make one of the model's.
 const (
 	melBins     = 80
 	melFrames   = 3000 // of half a minute; the encoder makes a row of two

@@ -1,8 +1,6 @@
 package ggufgen
 
 import (
-	"hash/fnv"
-	"io"
 	"math"
 	"math/rand/v2"
 )
@@ -22,16 +20,9 @@ func TinyLearned() Config {
 // markers' entry of 0 keeps from them (see biasChannel).
 func (c Config) planLearned(v *vocabulary) []*tensor {
 	d := c.Embedding
-	var all []*tensor
-	add := func(t *tensor) *tensor {
-		h := fnv.New64a()
-		io.WriteString(h, t.name)
-		t.seed = h.Sum64() ^ c.Seed*0xbf58476d1ce4e5b9
-		all = append(all, t)
-		return t
-	}
+	p := &planned{c: c}
 	vector := func(name string, n int, mean, std, channel0 float32) {
-		t := add(&tensor{name: name, cols: n, storage: storages[F32]})
+		t := p.add(&tensor{name: name, cols: n, storage: storages[F32]})
 		t.norm = func() []float32 {
 			row := make([]float32, n)
 			gaussian(row, rand.NewPCG(t.seed, 0x9e3779b97f4a7c15), std)
@@ -44,17 +35,16 @@ func (c Config) planLearned(v *vocabulary) []*tensor {
 	}
 	layer := 0
 	linear := func(part, name string, rows, cols int, gain float64) {
-		add(&tensor{name: name + ".weight", rows: rows, cols: cols, storage: c.storageOf(part, layer, cols),
-			std: float32(gain / math.Sqrt(float64(cols)))})
+		p.matrix(part, name, layer, rows, cols, gain)
 		vector(name+".bias", rows, 0, 0.05, 0)
 	}
 	norm := func(name string) {
 		vector(name+".weight", d, 1, 0.1, 0)
 		vector(name+".bias", d, 0, 0.05, 0)
 	}
-	add(&tensor{name: "token_embd.weight", rows: c.VocabSize, cols: d, storage: c.storageOf(partOutput, 0, d),
+	p.add(&tensor{name: "token_embd.weight", rows: c.VocabSize, cols: d, storage: c.storageOf(partOutput, 0, d),
 		std: embedStd, bias: c.biasChannel(v)})
-	add(&tensor{name: "position_embd.weight", rows: c.Context, cols: d, storage: storages[F32], std: embedStd})
+	p.add(&tensor{name: "position_embd.weight", rows: c.Context, cols: d, storage: storages[F32], std: embedStd})
 	for layer = range c.Layers {
 		blk := "blk." + itoa(layer) + "."
 		norm(blk + "attn_norm")
@@ -67,5 +57,5 @@ func (c Config) planLearned(v *vocabulary) []*tensor {
 	scale := c.LogitScale / float32(embedStd*math.Sqrt(float64(d)))
 	vector("output_norm.weight", d, scale, 0, -scale)
 	vector("output_norm.bias", d, 0, 0, biasLogits/biasEntry)
-	return all
+	return p.all
 }

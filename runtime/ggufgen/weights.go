@@ -113,6 +113,60 @@ func gaussian(row []float32, rng *rand.PCG, std float32) {
 	}
 }
 
+// planned is the list of a model's tensors as plan makes it.
+type planned struct {
+	c   Config
+	all []*tensor
+}
+
+// add appends a tensor. Its random entries follow from its name and Config.Seed.
+func (p *planned) add(t *tensor) *tensor {
+	t.seed = p.seedOf(t.name)
+	p.all = append(p.all, t)
+	return t
+}
+
+func (p *planned) seedOf(name string) uint64 {
+	h := fnv.New64a()
+	io.WriteString(h, name)
+	return h.Sum64() ^ p.c.Seed*0xbf58476d1ce4e5b9
+}
+
+// matrix appends a matrix of random entries, whose products with a row of unit variance have the deviation gain.
+func (p *planned) matrix(part, name string, layer, rows, cols int, gain float64) *tensor {
+	return p.add(&tensor{name: name + ".weight", rows: rows, cols: cols, storage: p.c.storageOf(part, layer, cols),
+		std: float32(gain / math.Sqrt(float64(cols)))})
+}
+
+// vector appends a vector of n values.
+func (p *planned) vector(name string, n int, value func(i int) float64) {
+	p.add(&tensor{name: name + ".weight", cols: n, storage: storages[F32], norm: func() []float32 {
+		w := make([]float32, n)
+		for i := range w {
+			w[i] = float32(value(i))
+		}
+		return w
+	}})
+}
+
+// channelNorm appends a norm of n weights: channel0, then others.
+func (p *planned) channelNorm(name string, n int, others, channel0 float64) {
+	p.vector(name, n, func(i int) float64 {
+		if i == 0 {
+			return channel0
+		}
+		return others
+	})
+}
+
+// filled appends a matrix of a head: random, or as fill says where the head knows.
+func (p *planned) filled(part, name string, rows, cols int, gain float64, fill func(row int, dst []float32)) {
+	t := p.matrix(part, name, 0, rows, cols, gain)
+	if p.c.Head == HeadKnows { // products of blocks would round the embedding by its largest channel
+		t.fill, t.storage = fill, storages[F16]
+	}
+}
+
 // plan lists the model's tensors. v may be nil when only their shapes are wanted.
 func (c Config) plan(v *vocabulary) []*tensor {
 	if c.Arch.encoder() {
@@ -127,40 +181,18 @@ func (c Config) plan(v *vocabulary) []*tensor {
 		return c.planDFlash()
 	case Gemma4Assistant:
 		return c.planAssistant()
+	case DeepSeek4:
+		return c.planDeepSeek4()
 	}
 	d := c.Embedding
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	var all []*tensor
-	add := func(t *tensor) *tensor {
-		h := fnv.New64a()
-		io.WriteString(h, t.name)
-		t.seed = h.Sum64() ^ c.Seed*0xbf58476d1ce4e5b9
-		all = append(all, t)
-		return t
-	}
+	p := &planned{c: c}
 	layer := 0
 	matrix := func(part, name string, rows, cols int, gain float64) *tensor {
-		return add(&tensor{name: name + ".weight", rows: rows, cols: cols, storage: c.storageOf(part, layer, cols),
-			std: float32(gain / math.Sqrt(float64(cols)))})
-	}
-	vector := func(name string, n int, value func(i int) float64) {
-		add(&tensor{name: name + ".weight", cols: n, storage: storages[F32], norm: func() []float32 {
-			w := make([]float32, n)
-			for i := range w {
-				w[i] = float32(value(i))
-			}
-			return w
-		}})
+		return p.matrix(part, name, layer, rows, cols, gain)
 	}
 	// norm weights are 1 but for the bias channel, which the layers neither see nor (post norms) change.
-	norm := func(name string, others, channel0 float64) {
-		vector(name, d, func(i int) float64 {
-			if i == 0 {
-				return channel0
-			}
-			return others
-		})
-	}
+	norm := func(name string, others, channel0 float64) { p.channelNorm(name, d, others, channel0) }
 
 	bias := c.biasChannel(v)
 	of := ""
@@ -179,7 +211,7 @@ func (c Config) plan(v *vocabulary) []*tensor {
 		}
 		norm(blk+"attn_norm", 1, 0)
 		if c.delta(layer) {
-			c.planDelta(blk, add, matrix)
+			c.planDelta(blk, p.add, matrix)
 		} else {
 			gates := 1 // of Qwen35 the second half of a query is its gate
 			if c.Arch == Qwen35 {
@@ -190,14 +222,14 @@ func (c Config) plan(v *vocabulary) []*tensor {
 			matrix(partValue, blk+"attn_v", kv, d, valueOut)
 			switch c.Arch { // norms have taken the scale of the matrices
 			case Maincoder, Qwen3VL, Qwen35, LFM2:
-				vector(blk+"attn_q_norm", c.HeadDim, func(int) float64 { return queryKey })
-				vector(blk+"attn_k_norm", c.HeadDim, func(int) float64 { return queryKey })
+				p.vector(blk+"attn_q_norm", c.HeadDim, func(int) float64 { return queryKey })
+				p.vector(blk+"attn_k_norm", c.HeadDim, func(int) float64 { return queryKey })
 			}
 			matrix("", blk+"attn_output", d, q, valueOut).zeroRow0 = true
 		}
 		if c.Arch == Gemma4 {
 			for _, name := range []string{"attn_q_norm", "attn_k_norm"} {
-				vector(blk+name, c.headDim4(layer), c.queryKey4(layer))
+				p.vector(blk+name, c.headDim4(layer), c.queryKey4(layer))
 			}
 		}
 		if c.Arch == GLM4MoE || c.Arch == Qwen35 {
@@ -224,22 +256,22 @@ func (c Config) plan(v *vocabulary) []*tensor {
 	}
 	norm(last, others, channel0)
 	if c.Arch == Gemma4 {
-		vector("rope_freqs", c.fullHeadDim()/2, c.ropeFactor4)
+		p.vector("rope_freqs", c.fullHeadDim()/2, c.ropeFactor4)
 	}
 	if c.Copies {
-		c.copies(all)
+		c.copies(p.all)
 	}
 	if c.Still {
-		still(all)
+		still(p.all)
 	}
 	if c.Turns {
-		c.turns(all)
+		c.turns(p.all)
 	}
 	if c.Head != NoHead {
 		layer = c.Layers
-		c.planHead(&all, matrix, norm)
+		c.planHead(&p.all, matrix, norm)
 	}
-	return all
+	return p.all
 }
 
 // outputNorm returns the weights of the final norm, of channel 0 and of the others. It turns a unit-RMS state into

@@ -166,6 +166,8 @@ func (c Config) decoderMetadata(v *vocabulary) map[string]any {
 		c.assistantMetadata(kv)
 	case c.Arch == Gemma4:
 		c.gemma4Metadata(kv)
+	case c.Arch == DeepSeek4:
+		c.deepMetadata(kv)
 	case c.Head != NoHead:
 		c.headMetadata(kv)
 	case c.Arch.grids():

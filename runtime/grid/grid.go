@@ -182,7 +182,7 @@ func (s Images) Append(dst []byte) []byte {
 	return dst
 }
 
-// Parse returns the list at the beginning of a snapshot and what is behind it. Without the magic there are no images.
+// Parse returns the list at the beginning of a snapshot and the bytes behind it. Without the magic there are no images.
 func Parse(b []byte) (s Images, rest []byte, err error) {
 	if len(b) < len(magic) || string(b[:len(magic)]) != magic {
 		return nil, b, nil

@@ -14,6 +14,7 @@
 #include <deque>
 #include <dlfcn.h>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <poll.h>
 #include <pthread.h>
@@ -23,6 +24,7 @@
 #include <sys/mman.h>
 #endif
 #include <unistd.h>
+#include <vector>
 
 // ---- log ring ----
 
@@ -150,6 +152,10 @@ template <typename M>
 llama_adapter_lora * adapter_from(M * model, FILE * f, long) {
     return llama_adapter_lora_init(model, ("/dev/fd/" + std::to_string(fileno(f))).c_str());
 }
+
+// The width that llama.cpp takes a row's hidden state to have. Before 0.5 it is that of the token embeddings.
+template <typename M> auto out_width(const M * model, int) -> decltype(llama_model_n_embd_out(model)) { return llama_model_n_embd_out(model); }
+template <typename M> int32_t out_width(const M * model, long) { return llama_model_n_embd(model); }
 
 // Runs f; where it throws, the text goes to the log ring and the result is otherwise.
 template <typename R, typename F>
@@ -417,22 +423,63 @@ void uma_give_back_rows(struct llama_context * ctx) {
     }
 }
 
-size_t uma_state_bytes(struct llama_model * model, const uma_context_options * o) {
+bool uma_copy(struct llama_context * ctx, llama_seq_id src, llama_seq_id dst) {
+    return guarded("copy a sequence", false, [&] {
+        return asserting([&] {
+            const size_t               n = llama_state_seq_get_size(ctx, src);
+            std::unique_ptr<uint8_t[]> all(new uint8_t[n]);
+            return llama_state_seq_get_data(ctx, all.get(), n, src) == n && llama_state_seq_set_data(ctx, all.get(), n, dst) == n;
+        });
+    });
+}
+
+namespace {
+
+// Whether llama_memory_seq_cp of a sequence copies bytes, and only in the next decode: a removal, a copy or a snapshot before
+// that finds others. Sequence 0 has rows, 1 has none.
+[[maybe_unused]] bool copies_late(llama_context * ctx) {
+    const llama_memory_t mem = llama_get_memory(ctx);
+    const auto           has = [&] {
+        std::vector<uint8_t> all(llama_state_seq_get_size(ctx, 1));
+        llama_state_seq_get_data(ctx, all.data(), all.size(), 1);
+        llama_memory_seq_rm(mem, 1, -1, -1);
+        return all;
+    };
+    llama_memory_seq_cp(mem, 0, 1, -1, -1);
+    const auto copied = has();
+    return uma_copy(ctx, 0, 1) && copied != has();
+}
+
+} // namespace
+
+size_t uma_state_bytes(struct llama_model * model, const uma_context_options * o, size_t * each) {
     uma_context_options small = *o;
     small.n_ctx = 256;
     small.n_batch = small.n_ubatch = 32;
-    small.n_seq_max = 1;
+    small.n_seq_max = 2;
+    *each = 0;
     llama_context * ctx = uma_context_new(model, &small);
     if (ctx == nullptr) {
         return 0;
     }
     const size_t n = guarded("size of a state", (size_t) 0, [&] {
-        llama_token t = std::max(llama_vocab_bos(llama_model_get_vocab(model)), (llama_token) 0);
-        if (llama_decode(ctx, llama_batch_get_one(&t, 1)) != 0) {
+        constexpr size_t         rows = 16;
+        std::vector<llama_token> tokens(rows, std::max(llama_vocab_bos(llama_model_get_vocab(model)), (llama_token) 0));
+        if (llama_decode(ctx, llama_batch_get_one(tokens.data(), 1)) != 0) {
             return (size_t) 0;
         }
 #ifdef LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
-        return llama_state_seq_get_size_ext(ctx, 0, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY);
+        const auto   part  = [&] { return llama_state_seq_get_size_ext(ctx, 0, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY); };
+        const auto   whole = [&] { return llama_state_seq_get_size(ctx, 0); };
+        const size_t state = part(), before = whole() - state;
+        if (copies_late(ctx)) {
+            *each = std::max(state, (size_t) 1);
+            if (llama_decode(ctx, llama_batch_get_one(tokens.data(), rows)) == 0) {
+                const size_t all = o->n_ctx > 0 ? o->n_ctx : (size_t) llama_model_n_ctx_train(model);
+                *each += (part() - state) * (llama_model_n_swa(model) + o->n_ubatch) / rows + (whole() - part() - before) * all / rows;
+            }
+        }
+        return state;
 #else
         return llama_state_seq_get_size(ctx, 0);
 #endif
@@ -529,6 +576,8 @@ void uma_use_adapters(struct llama_context * ctx, struct llama_adapter_lora ** a
 size_t uma_restore(struct llama_context * ctx, const uint8_t * src, size_t n, llama_seq_id seq) {
     return guarded("restore", (size_t) 0, [&] { return asserting([&] { return llama_state_seq_set_data(ctx, src, n, seq); }); });
 }
+
+bool uma_embeds(const struct llama_model * model) { return out_width(model, 0) == llama_model_n_embd(model); }
 
 // ---- vocabulary ----
 

@@ -82,8 +82,9 @@ void uma_give_back_rows(struct llama_context * ctx);
 void uma_give_back(void * p, size_t n);
 
 // uma_state_bytes is the size of what a sequence keeps besides its cells: a state of recurrent layers. 0 where it cannot be
-// found out.
-size_t uma_state_bytes(struct llama_model * model, const uma_context_options * o);
+// found out. each: 0, or what the context of o has for each of its sequences, which share nothing: llama_memory_seq_cp copies
+// bytes, and only in the next decode (DeepSeek 4).
+size_t uma_state_bytes(struct llama_model * model, const uma_context_options * o, size_t * each);
 
 struct llama_context * uma_context_new(struct llama_model * model, const uma_context_options * o);
 
@@ -118,6 +119,13 @@ bool uma_vocab_flags(const struct llama_vocab * v, uint8_t * flags);
 
 // llama_state_seq_set_data, 0 also where a malformed snapshot fails an assertion.
 size_t uma_restore(struct llama_context * ctx, const uint8_t * src, size_t n, llama_seq_id seq);
+
+// Whether the hidden states of rows can be read. A model that answers with several streams side by side (DeepSeek 4) leaves one
+// of them, and llama.cpp reads as many numbers as all have: it ends the process.
+bool uma_embeds(const struct llama_model * model);
+
+// Gives dst, which is empty, what src has, at once, where llama_memory_seq_cp is late. false: the log says why.
+bool uma_copy(struct llama_context * ctx, llama_seq_id src, llama_seq_id dst);
 
 typedef struct {
     int32_t token;

@@ -147,3 +147,57 @@ func numbers(t *testing.T, path, name string) (list []float32) {
 	}
 	return list
 }
+
+// TestWindowsKeepTheirCells: while a block lies behind a text, no other sequence takes the cells before its window: the
+// text is guessed as before once the block is removed, whatever another sequence has computed meanwhile.
+func TestWindowsKeepTheirCells(t *testing.T) {
+	const n = 24 // four windows
+	_, h, err := headOf(t, ggufgen.TinyTarget(false), ggufgen.Cached(t, dflashOf("windows", func(c *ggufgen.Config) {
+		c.Window = 6
+	})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := make([]float32, h.StateWidth())
+	// decode decodes the tokens at [from, to) of a text, each behind a state, and guesses, whose rows it returns.
+	decode := func(seq runtime.Seq, from, to, guesses int) (rows [][]float32) {
+		t.Helper()
+		b := h.Batch()
+		b.Reset()
+		for p := from; p < to; p++ {
+			for i := range state {
+				state[i] = float32(math.Sin(float64(7*p+i) + float64(seq)))
+			}
+			h.Follow(b.Add(runtime.Token(20+p*37%400), runtime.Pos(p), seq, false), state)
+		}
+		for i := range guesses {
+			b.Add(0, runtime.Pos(to+i), seq, true)
+		}
+		if err := h.Decode(); err != nil {
+			t.Fatal(err)
+		}
+		for i := range guesses {
+			rows = append(rows, slices.Clone(h.Logits(to-from+i)))
+		}
+		return rows
+	}
+	remove := func(seq runtime.Seq, from runtime.Pos) {
+		t.Helper()
+		if !h.SeqRemove(seq, from, -1) {
+			t.Fatal("cells cannot be removed")
+		}
+	}
+	decode(1, 1, 10, 0)
+	decode(0, 1, n-1, 0)
+	want := decode(0, n-1, n, h.Block())
+	remove(1, 0)
+	decode(1, 1, 50, 0) // in free cells before those of the text, and behind them
+	remove(0, n-1)
+	for i, row := range decode(0, n-1, n, h.Block()) {
+		for tok := range row {
+			if d := row[tok] - want[i][tok]; row[tok] != want[i][tok] && !(max(d, -d) < 0.05) {
+				t.Fatalf("guess %d: the logit of token %d is %v, and was %v", i, tok, row[tok], want[i][tok])
+			}
+		}
+	}
+}

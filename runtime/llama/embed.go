@@ -7,7 +7,6 @@ import "C"
 
 import (
 	"fmt"
-	"strconv"
 	"unsafe"
 
 	"github.com/uma-serve/uma-serve/runtime"
@@ -34,6 +33,9 @@ const (
 func (e *engine) embeddingRows() int {
 	if e.encoder {
 		return e.batchRows()
+	}
+	if !C.uma_embeds(e.model) {
+		return 0
 	}
 	n := max(embeddingLogits/(4*max(e.nVoc, 1)), leastEmbeddingRows)
 	return min(n, int(C.llama_n_ubatch(e.ctx)), e.batchRows())
@@ -132,23 +134,7 @@ func (e *engine) Embedding(i int) []float32 {
 	return unsafe.Slice((*float32)(C.llama_get_embeddings_ith(e.ctx, e.row(i))), e.info.Embedding)
 }
 
-// unsaidPooling is LLAMA_POOLING_TYPE_UNSPECIFIED, -1, as llama.cpp saves it: in an unsigned number.
-const unsaidPooling = "4294967295"
-
 // pooling returns the pooling kind in the file.
 func (e *engine) pooling(arch string) (runtime.Pooling, error) {
-	text := e.meta(arch + ".pooling_type")
-	if text == "" || text == unsaidPooling {
-		if e.encoder {
-			return runtime.PoolNone, nil
-		}
-		return "", nil
-	}
-	// enum llama_pooling_type
-	kinds := []runtime.Pooling{runtime.PoolNone, runtime.PoolMean, runtime.PoolCLS, runtime.PoolLast, runtime.PoolRank}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 0 || n >= len(kinds) {
-		return "", fmt.Errorf("its %s.pooling_type is %.20q, want 0 … %d", arch, text, len(kinds)-1)
-	}
-	return kinds[n], nil
+	return known.Pooling(arch, e.meta(arch+".pooling_type"), e.encoder)
 }

@@ -67,8 +67,9 @@ func (e *engine) describe(o runtime.Options, threads int, typeK, typeV int32) er
 	rope := C.llama_model_rope_type(e.model)
 	kind, device, devices := e.device(o)
 	e.caps = runtime.Capabilities{
-		UnifiedKV: true,
-		PagedKV:   !e.encoder && !bool(C.llama_model_is_recurrent(e.model)),
+		UnifiedKV:   !e.caps.CopiesBytes,
+		CopiesBytes: e.caps.CopiesBytes,
+		PagedKV:     !e.encoder && !bool(C.llama_model_is_recurrent(e.model)) && !e.caps.CopiesBytes,
 		// Models with positions in several dimensions say they can shift and then abort the process.
 		CanShift: !e.encoder && bool(C.llama_memory_can_shift(e.mem)) && rope != C.LLAMA_ROPE_TYPE_MROPE &&
 			rope != C.LLAMA_ROPE_TYPE_IMROPE && e.shifts(),

@@ -46,7 +46,7 @@ func (e *engine) openProbe(o runtime.Options) {
 	e.stop.probe = e.graphProbe.c
 }
 
-// tryProbe has the device probe a row, and returns what is wrong with the result.
+// tryProbe has the device probe a row, and returns an error if the result is wrong.
 func (e *engine) tryProbe() string {
 	row := make([]float32, e.nVoc)
 	rnd := rand.New(rand.NewPCG(1, 2))

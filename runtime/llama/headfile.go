@@ -53,12 +53,8 @@ func (e *engine) openFile(o runtime.HeadOptions) (runtime.Head, error) {
 	if err := file.DraftsFor(&model); err != nil {
 		return nil, modelError(file.Path, err.Error())
 	}
-	switch {
-	case e.layers != nil || e.encoder:
+	if e.layers != nil || e.encoder {
 		return nil, errors.New("the model has a head of a file already, or is an encoder")
-	case e.info.Architecture == "deepseek4": // why is not known (docs/architectures.md)
-		return nil, modelError(file.Path, `heads of models of the architecture "deepseek4" are not used: answers with `+
-			"one were not the same")
 	}
 	path, none := C.CString(file.Path), C.CString("")
 	defer C.free(unsafe.Pointer(path))
@@ -143,12 +139,17 @@ func (h *head) load(of *engine, o runtime.HeadOptions, file, model *gguf.Info) (
 	} else if !f.shared {
 		f.states = make([]float32, h.caps.MaxBatch*f.width)
 	}
-	h.batch.Reset()
-	h.batch.Add(0, 1, 0, f.size == 0)
-	for i := range f.size {
-		h.batch.Add(0, runtime.Pos(2+i), 0, true)
+	// As many rows as a short text has: the first one takes several times as long as later ones.
+	rows := min(32, h.caps.MaxBatch-f.size)
+	if f.shared {
+		rows = 1
 	}
-	h.Follow(0, make([]float32, f.width))
+	for i := range rows + f.size {
+		h.batch.Add(0, runtime.Pos(1+i), 0, i >= rows || f.size == 0 && i == rows-1)
+	}
+	for i := range rows {
+		h.Follow(i, make([]float32, f.width))
+	}
 	if err := h.Decode(); err != nil {
 		return modelError(h.path, err.Error())
 	}

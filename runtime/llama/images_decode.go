@@ -26,7 +26,7 @@ func (e *engine) decodeImages() (rc C.int32_t, err error) {
 	restore, has := b.Save(), slices.Clone(e.has[:len(b.Token)])
 	defer func() { restore(); copy(e.has, has) }()
 	if e.caps.Seals && e.freeCells() < len(b.Token) {
-		return 1, nil // part of the batch would not leave the states as they are
+		return 1, nil // part of the batch would change the states
 	}
 	e.mixes.split, e.mixes.kept = false, 0
 	e.stop.decide = 0 // of several graphs no share is known

@@ -7,6 +7,7 @@ import "C"
 
 import (
 	"fmt"
+	"log/slog"
 
 	"github.com/uma-serve/uma-serve/internal/invariants"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -84,7 +85,11 @@ func (e *engine) copyRange(src, dst runtime.Seq, p0, p1 runtime.Pos) {
 			p1 = list.At(p1).T
 		}
 	}
-	C.llama_memory_seq_cp(e.mem, C.llama_seq_id(src), C.llama_seq_id(dst), C.llama_pos(p0), C.llama_pos(p1))
+	if !e.caps.CopiesBytes {
+		C.llama_memory_seq_cp(e.mem, C.llama_seq_id(src), C.llama_seq_id(dst), C.llama_pos(p0), C.llama_pos(p1))
+	} else if e.lastOf(src) >= 0 && !C.uma_copy(e.ctx, C.llama_seq_id(src), C.llama_seq_id(dst)) {
+		panic(fmt.Sprintf("llama: sequence %d was not copied: %s", src, drainLogs(slog.LevelError)))
+	}
 }
 
 // restored takes in the images of a snapshot, whose cells are all that sequence s has.

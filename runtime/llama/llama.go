@@ -30,6 +30,8 @@ const (
 	defaultBatch      = 2048
 	defaultMicroBatch = 512
 	allLayers         = 9999 // more than any model has
+	// sealsApart is the most sequences for seals where sequences share nothing: each step copies the states of all.
+	sealsApart = 16
 
 	// pollLevel is the time that compute threads spin after a decode before they sleep, in ggml's unit of 131,072
 	// rounds of its spin loop (3.4 ms each on an EPYC; ggml's own default is 50, which burns 170 ms of a core after
@@ -304,8 +306,15 @@ func (e *engine) createContext(o runtime.Options, typeK, typeV, flash int32) err
 	c.pooling = C.LLAMA_POOLING_TYPE_NONE // the caller pools rows, which may be computed in several steps
 	c.stop = e.stop
 	if o.Sequences > 1 && (C.llama_model_is_recurrent(e.model) || C.llama_model_is_hybrid(e.model)) {
-		if e.stateBytes = int64(C.uma_state_bytes(e.model, c)); e.stateBytes > 0 {
-			c.n_seq_max += C.uint32_t(min(o.SealBytes/e.stateBytes, int64(known.MaxSequences-o.Sequences)))
+		var each C.size_t
+		e.stateBytes = int64(C.uma_state_bytes(e.model, c, &each))
+		seals := int64(known.MaxSequences - o.Sequences)
+		if e.caps.CopiesBytes = each > 0; each > 0 {
+			c.swa_full = false // a sequence's cells are its own, and it is copied at its end
+			seals = min(seals, sealsApart)
+		}
+		if per := max(e.stateBytes, int64(each)); per > 0 {
+			c.n_seq_max += C.uint32_t(min(o.SealBytes/per, seals))
 		}
 	}
 	if e.encoder {
@@ -360,6 +369,8 @@ func (e *engine) checkBatch() error {
 		case uint32(b.Seq[i]) >= uint32(e.caps.MaxSequences):
 			return fmt.Errorf("%w: row %d: sequence %d is not one of 0 … %d", runtime.ErrDecode, i, b.Seq[i],
 				e.caps.MaxSequences-1)
+		case b.Logits[i]&runtime.RowEmbedding != 0 && e.caps.MaxEmbeddingRows == 0:
+			return fmt.Errorf("%w: row %d: this model makes no embeddings", runtime.ErrDecode, i)
 		case b.Pos[i] < 0:
 			return fmt.Errorf("%w: row %d: position %d is negative", runtime.ErrDecode, i, b.Pos[i])
 		case e.positions > 0 && int(b.Pos[i]) >= e.positions:

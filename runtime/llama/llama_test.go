@@ -35,7 +35,7 @@ func model(t testing.TB, cfg ggufgen.Config) string {
 }
 
 func TestContract(t *testing.T) {
-	for _, cfg := range []ggufgen.Config{ggufgen.Tiny(), ggufgen.TinySWA()} {
+	for _, cfg := range []ggufgen.Config{ggufgen.Tiny(), ggufgen.TinySWA(), ggufgen.TinyDeepSeek4()} {
 		t.Run(cfg.Name, func(t *testing.T) {
 			if testLayers(t) > 0 {
 				cfg.Type = ggufgen.F32 // see TestSplit

@@ -26,8 +26,12 @@ func (e *engine) SeqRange(s runtime.Seq) (first, last runtime.Pos) {
 	if e.hasGrids(s) {
 		return e.endOf(s, false), e.endOf(s, true)
 	}
-	return runtime.Pos(C.llama_memory_seq_pos_min(e.mem, C.llama_seq_id(s))),
-		runtime.Pos(C.llama_memory_seq_pos_max(e.mem, C.llama_seq_id(s)))
+	first = runtime.Pos(C.llama_memory_seq_pos_min(e.mem, C.llama_seq_id(s)))
+	last = runtime.Pos(C.llama_memory_seq_pos_max(e.mem, C.llama_seq_id(s)))
+	if e.info.Recurrent && e.caps.Seals {
+		first = min(first, 0) // llama.cpp says how far back a state can go: not at all
+	}
+	return first, last
 }
 
 func (e *engine) SeqRemove(s runtime.Seq, p0, p1 runtime.Pos) bool {

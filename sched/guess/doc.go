@@ -32,8 +32,8 @@
 //     and then made no guess doubles what the next time needs.
 //  9. How often its guesses come true is seen only where it makes some. Where these seem not to pay it makes a few
 //     after trialFirst … draftTrialEvery steps, if their price is at most draftTrialShare of the time of steps without.
-//     The price is what trials have taken: steps of another shape need a new graph, which no cost model predicts. A
-//     draft model that does not fit costs half a percent of the time.
+//     The price is what trials have taken, less what their right guesses have saved: steps of another shape need a new
+//     graph, which no cost model predicts. A draft model that does not fit costs half a percent of the time.
 //
 // # Heads
 //

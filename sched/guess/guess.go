@@ -94,17 +94,20 @@ type News struct {
 
 // Token takes what came of r's newest guesses, and what can be guessed now. thinking says what r has generated.
 func (c *Chooser) Token(r *Request, thinking bool, n News) {
-	learn := func(grade, right int, wrong bool) {
+	learn := func(grade, right int, wrong bool, own float64) {
 		if right > 0 || wrong {
 			c.all.of(thinking, grade).add(right, wrong, allMemory)
-			r.trust.of(thinking, grade).add(right, wrong, ownMemory)
+			r.trust.of(thinking, grade).add(right, wrong, own)
 		}
 	}
-	learn(r.Grade, n.Right, n.Wrong)
-	learn(DraftGrade, n.DraftRight, n.DraftWrong)
+	learn(r.Grade, n.Right, n.Wrong, ownMemory)
+	learn(DraftGrade, n.DraftRight, n.DraftWrong, draftMemory)
+	if n.DraftRight == 0 && !n.DraftWrong {
+		r.trust.of(thinking, DraftGrade).fade(draftMemory)
+	}
 	c.block.learn(n.DraftRight, n.DraftWrong)
 	if n.DraftRight > 0 {
-		c.Draft.every = trialFirst // the next trial, if the newest guesses were one
+		c.Draft.cameTrue(n.DraftRight)
 	}
 	if n.Lag > r.Lag+MaxRows {
 		r.feeding = false // the draft model has lost the history
@@ -112,7 +115,7 @@ func (c *Chooser) Token(r *Request, thinking bool, n News) {
 	r.Offer, r.Grade, r.Draft, r.Lag, r.Guessed = n.Offer, n.Grade, n.Draft, n.Lag, 0
 }
 
-// Row is an answer whose next token is in the step, and what is decided for it.
+// Row is an answer whose next token is in the step, and the decision about its guesses.
 type Row struct {
 	*Request
 	Slice    int // its index in the batch

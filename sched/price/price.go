@@ -90,7 +90,8 @@ func (p *Prices) Weigh(store, n int, compute time.Duration) Price {
 	return d
 }
 
-// Restore decides how n tokens that a store has get into the pool, when computing them takes compute; 0 = unknown.
+// Restore decides whether n tokens that a store has are restored or computed. compute is the predicted time of
+// computing them; 0 = unknown.
 func (p *Prices) Restore(store, n int, compute time.Duration) Price {
 	d := p.Weigh(store, n, compute)
 	if p.refuses(store, d.Restore, compute) && p.stores[store].refused == 0 {
@@ -99,8 +100,8 @@ func (p *Prices) Restore(store, n int, compute time.Duration) Price {
 	return d
 }
 
-// Copy decides whether n tokens that leave the pool are copied to a store, which takes copying, when computing them
-// again takes compute; 0 = unknown.
+// Copy decides whether n tokens that leave the pool are copied to a store. copying is the time of the copy, compute
+// that of computing them again; 0 = unknown.
 func (p *Prices) Copy(store, n int, copying, compute time.Duration) Price {
 	d := Price{WayCopy, p.Predict(store, n), compute}
 	// As in Restore, one of trialEvery decisions is made against the prediction.

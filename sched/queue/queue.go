@@ -188,7 +188,7 @@ func (q *Queue) Charge(e *Entry, computed int) {
 	q.heaps[e.Class].fix(e.flow)
 }
 
-// Spare takes the first cached tokens of e's history as paid: flows are charged for what is computed.
+// Spare takes the first cached tokens of e's history as paid: flows are charged for computed tokens.
 func (q *Queue) Spare(e *Entry, cached int) {
 	q.pay(e, max(0, cached-e.paid))
 	q.heaps[e.Class].fix(e.flow)

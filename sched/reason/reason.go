@@ -75,7 +75,7 @@ const (
 // PrefillLate: a step with a chunk of the prompt was given up (Plan.Bound).
 const PrefillLate Reason = 48
 
-// PrefillSeal: a chunk ends where the caller keeps what is computed (EvStarted.Stops).
+// PrefillSeal: a chunk ends where the caller keeps the computed tokens (EvStarted.Stops).
 const PrefillSeal Reason = 49
 
 // PrefillImage: a chunk ends before or behind an image whose rows see each other (Spec.Blocks).

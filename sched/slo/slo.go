@@ -3,7 +3,7 @@
 //
 // A target comes from the request's "slo" or, for TTFT, from the header X-Uma-Deadline, which routers hand on
 // (daemon/http). Without one, interactive requests have the server's ITL target (--itl-target-ms,
-// sched.Config.ITLTarget) and no other; background requests have none. Next is what holds for a token. What the
+// sched.Config.ITLTarget) and no other; background requests have none. Next returns the target of a token. What the
 // scheduler does for a target depends on its policy: meridian sizes steps by it, uma holds prompts behind a late token
 // (sched.Config.Guard where no target is given), stock ignores it.
 package slo

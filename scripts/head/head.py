@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 
 MAGIC, TOP = 0x48454144, 8  # of a text in DATA; the most probable tokens that it has of each row
-WINDOW, TEXTS, STEPS = 256, 6, 3  # rows and texts of a batch; guesses in a row that are trained
+WINDOW, TEXTS = 256, 6  # rows and texts of a batch
 HELD_OUT = 40  # one text in so many shows how good the head is, and is not learned
 BF16 = torch.bfloat16
 
@@ -208,7 +208,7 @@ def vocabulary(texts, m, size):
     return torch.from_numpy(np.sort(np.argsort(-count)[:size]))
 
 
-def write(path, head, tokens):
+def write(path, head, tokens, weights):
     m = head.m
     w = gguf.GGUFWriter(path + ".new", "eagle3")
     w.add_context_length(m.context)
@@ -237,7 +237,7 @@ def write(path, head, tokens):
         if x.ndim == 1:
             w.add_tensor(name, x.numpy())
         else:
-            kind = gguf.GGMLQuantizationType.Q8_0
+            kind = gguf.GGMLQuantizationType[weights.upper()]
             w.add_tensor(name, gguf.quants.quantize(x.numpy(), kind), raw_dtype=kind)
     w.add_tensor("d2t", tokens.numpy().astype(np.int64))
     w.write_header_to_file()
@@ -272,7 +272,7 @@ def train(o, m, head):
         for s in steppers:
             for g in s.param_groups:
                 g["lr"] = o.rate * min(1, (step + 1) / 20, max(.05, (1 - done) / .6))
-        loss, shares = losses(head, taken, place, matrix, STEPS)
+        loss, shares = losses(head, taken, place, matrix, o.guesses)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(head.parameters(), 1)
         for s in steppers:
@@ -281,18 +281,18 @@ def train(o, m, head):
         step += 1
         right.append(shares)
         if time.time() - saved > 120:
-            save(o.head, head, tokens, state)
+            save(o, head, tokens, state)
             with torch.no_grad():
-                unseen = losses(head, held[:24], place, matrix, STEPS)[1]
+                unseen = losses(head, held[:24], place, matrix, o.guesses)[1]
             print(f"{time.strftime('%H:%M:%S')} {len(texts.all)} texts, step {step}: right guesses by place "
                   f"{np.round(np.mean(right, 0), 3)}, held out {np.round(unseen, 3)}", flush=True)
             saved, right = time.time(), []
-    save(o.head, head, tokens, state)
+    save(o, head, tokens, state)
 
 
-def save(path, head, tokens, state):
+def save(o, head, tokens, state):
     torch.save(head.state_dict(), state)
-    write(path, head, tokens)
+    write(o.head, head, tokens, o.weights)
 
 
 def main():
@@ -303,6 +303,8 @@ def main():
     p.add_argument("data", nargs="*")
     p.add_argument("--minutes", type=float, default=60, help="time to train (default 60)")
     p.add_argument("--tokens", type=int, default=8192, help="tokens that the head can guess (default 8192)")
+    p.add_argument("--guesses", type=int, default=3, help="guesses in a row that are trained (default 3)")
+    p.add_argument("--weights", default="q8_0", help="type of the file's matrices, such as q4_1 (default q8_0)")
     p.add_argument("--rate", type=float, default=1.5e-3, help="learning rate (default 0.0015)")
     p.add_argument("--threads", type=int, default=os.cpu_count())
     o = p.parse_args()
@@ -310,7 +312,7 @@ def main():
     m = Model(o.model)
     head = Head(m)
     if o.command == "new":
-        write(o.head, head, torch.arange(min(o.tokens, len(m.embeddings))))
+        write(o.head, head, torch.arange(min(o.tokens, len(m.embeddings))), o.weights)
     else:
         train(o, m, head)
 

@@ -86,8 +86,8 @@ func (s *server) Form(now int64) {
 	}
 }
 
-// grant serves the running requests, in order of admission, and returns what is left of the budget. The length is read
-// anew each time: a preemption takes requests from the tail.
+// grant serves the running requests, in order of admission, and returns the rest of the budget. The length is read anew
+// each time: a preemption takes requests from the tail.
 func (s *server) grant(budget int) (left int, preempted bool) {
 	limit := s.cfg.maxModelLen
 	for i := 0; i < len(s.running) && budget > 0; i++ {

@@ -104,7 +104,7 @@ func fitCurve(samples []Sample, linear [costTerms]float64) *Curve {
 	const (
 		rounds = 12
 		near   = 0.03 // relative errors beyond it count by their size, not its square
-		toLine = 1e-6 // weights of what is believed without data, in samples
+		toLine = 1e-6 // weights of the prior, in samples
 		bend   = 0.05
 	)
 	points := knots

@@ -11,7 +11,7 @@ type Kind uint8
 const (
 	// Open: the answer stays undecided until the thought has ended. No signal should end it.
 	Open Kind = iota
-	// Settles: from a turn on the answer is decided, and what is thought after it is redundant (EAT: converged).
+	// Settles: from a turn on the answer is decided, and the thought after it is redundant (EAT: converged).
 	Settles
 	// Stalls: from a turn on the distribution of the answer no longer changes, and no answer is likely (EAT: stalled).
 	Stalls

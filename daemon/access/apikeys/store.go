@@ -141,7 +141,7 @@ func load(path string) (keys *Keys, info fs.FileInfo, err error) {
 	return keys, info, nil
 }
 
-// kind names what is no regular file.
+// kind names the type of a file that is not regular.
 func kind(m fs.FileMode) string {
 	switch {
 	case m.IsDir():

@@ -41,7 +41,7 @@ type body struct {
 	Context       *contextEdits `json:"context_management"`
 }
 
-// Opens has the types of what is decoded later.
+// Opens returns the types of the members that are decoded later, by name.
 func (body) Opens() map[string]any { return map[string]any{"system": block{}} }
 
 type rawJSON = json.RawMessage
@@ -52,7 +52,7 @@ type message struct {
 	Content rawJSON  `json:"content"` // a string or blocks
 }
 
-// Opens has the types of what is decoded later.
+// Opens returns the types of the members that are decoded later, by name.
 func (message) Opens() map[string]any { return map[string]any{"content": block{}} }
 
 // block has the fields of all supported types of blocks.
@@ -77,7 +77,7 @@ type block struct {
 	ToolName string  `json:"tool_name"` // of a tool_reference
 }
 
-// Opens has the types of what is decoded later.
+// Opens returns the types of the members that are decoded later, by name.
 func (block) Opens() map[string]any { return map[string]any{"content": block{}} }
 
 type thinking struct {
@@ -118,12 +118,12 @@ type outputFormat struct {
 
 // request is the translated request, in the format of package wire.
 type request struct {
-	Messages []wireMessage `json:"messages"`
+	Messages []api.Message `json:"messages"`
 	Stop     []string      `json:"stop,omitempty"`
-	Tools    []wireTool    `json:"tools,omitempty"`
+	Tools    []api.Tool    `json:"tools,omitempty"`
 	Choice   any           `json:"tool_choice,omitempty"`
 	Parallel *bool         `json:"parallel_tool_calls,omitempty"`
-	Think    *wireThink    `json:"think,omitempty"`
+	Think    *api.Think    `json:"think,omitempty"`
 	Effort   *string       `json:"reasoning_effort,omitempty"`
 	Preserve *bool         `json:"preserve_thinking,omitempty"`
 	Format   *wireFormat   `json:"response_format,omitempty"`
@@ -131,45 +131,11 @@ type request struct {
 	left wire.Notes // parts that were left out
 }
 
-type wireMessage struct {
-	Role       string     `json:"role"`
-	Content    any        `json:"content"` // a *string, parts, or nil
-	Reasoning  string     `json:"reasoning_content,omitempty"`
-	ToolCalls  []wireCall `json:"tool_calls,omitempty"`
-	ToolCallID string     `json:"tool_call_id,omitempty"`
-	Name       string     `json:"name,omitempty"`
-}
-
-type wireCall struct {
-	ID       string       `json:"id,omitempty"`
-	Type     string       `json:"type"`
-	Function wireFunction `json:"function"`
-}
-
-type wireTool struct {
-	Type     string       `json:"type"`
-	Function wireFunction `json:"function"`
-	Deferred bool         `json:"defer_loading,omitempty"`
-}
-
 // wirePart is a part of a message: a text, or a reference to a tool.
 type wirePart struct {
 	Type     string `json:"type"`
 	Text     string `json:"text"`
 	ToolName string `json:"tool_name,omitempty"`
-}
-
-type wireFunction struct {
-	Name        string  `json:"name"`
-	Description string  `json:"description,omitempty"`
-	Parameters  rawJSON `json:"parameters,omitempty"`
-	Strict      bool    `json:"strict,omitempty"`
-	Arguments   *string `json:"arguments,omitempty"`
-}
-
-type wireThink struct {
-	Mode   string `json:"mode"`
-	Budget *int   `json:"budget_tokens,omitempty"`
 }
 
 type wireFormat struct {
@@ -225,7 +191,7 @@ func readBody(id string, r *http.Request) (req *wire.Request, form wants, err er
 	if format != nil {
 		if format.Type != "json_schema" {
 			return nil, form,
-				api.Refuse(fmt.Sprintf(`the output format's type is %.40q; it must be "json_schema"`, format.Type))
+				api.Refusef(`the output format's type is %.40q; it must be "json_schema"`, format.Type)
 		}
 		want.Format = &wireFormat{"json_schema", &wireSchema{format.Schema}}
 	}
@@ -250,7 +216,7 @@ func (want *request) conversation(in *body) error {
 			return err
 		}
 		if text != "" {
-			want.Messages = append(want.Messages, wireMessage{Role: "system", Content: &text})
+			want.Messages = append(want.Messages, api.Message{Role: "system", Content: text})
 		}
 	}
 	for i, m := range in.Messages {
@@ -267,17 +233,17 @@ func (want *request) conversation(in *body) error {
 		case "system":
 			var text string
 			if text, err = want.textOf(m.Content, field+".content", "\n\n"); err == nil {
-				want.Messages = append(want.Messages, wireMessage{Role: "system", Content: &text})
+				want.Messages = append(want.Messages, api.Message{Role: "system", Content: text})
 			}
 		default:
-			err = api.Refuse(fmt.Sprintf(`field "%s.role" is %.40q; it must be "user" or "assistant"`, field, m.Role))
+			err = api.Refusef(`field "%s.role" is %.40q; it must be "user" or "assistant"`, field, m.Role)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	if len(in.Messages) == 0 { // accepted by llama-server: the model speaks first
-		want.Messages = append(want.Messages, wireMessage{Role: "user", Content: new(string)})
+		want.Messages = append(want.Messages, api.Message{Role: "user", Content: ""})
 	}
 	return nil
 }
@@ -291,7 +257,7 @@ func (want *request) user(blocks []block, field string, names map[string]string)
 		case "text":
 			texts = append(texts, b.Text)
 		case "tool_result":
-			m := wireMessage{Role: "tool", ToolCallID: b.ToolUseID, Name: names[b.ToolUseID]}
+			m := api.Message{Role: "tool", ToolCallID: b.ToolUseID, Name: names[b.ToolUseID]}
 			parts, err := want.references(b.Content, where+".content")
 			if err != nil {
 				return err
@@ -304,7 +270,7 @@ func (want *request) user(blocks []block, field string, names map[string]string)
 				if b.IsError {
 					text = strings.TrimSuffix("Error: "+text, ": ")
 				}
-				m.Content = &text
+				m.Content = text
 			}
 			want.Messages = append(want.Messages, m)
 		default:
@@ -316,15 +282,14 @@ func (want *request) user(blocks []block, field string, names map[string]string)
 		}
 	}
 	if texts != nil || len(blocks) == 0 {
-		text := strings.Join(texts, "\n")
-		want.Messages = append(want.Messages, wireMessage{Role: "user", Content: &text})
+		want.Messages = append(want.Messages, api.Message{Role: "user", Content: strings.Join(texts, "\n")})
 	}
 	return nil
 }
 
 // assistant adds one message with thinking, text and calls.
 func (want *request) assistant(blocks []block, field string, names map[string]string) error {
-	m := wireMessage{Role: "assistant"}
+	m := api.Message{Role: "assistant"}
 	var texts []string
 	for i, b := range blocks {
 		where := fmt.Sprintf("%s.content[%d]", field, i)
@@ -341,8 +306,7 @@ func (want *request) assistant(blocks []block, field string, names map[string]st
 			}
 			names[b.ID] = b.Name
 			m.Reasoning += b.Thought
-			m.ToolCalls = append(m.ToolCalls,
-				wireCall{b.ID, "function", wireFunction{Name: b.Name, Arguments: &arguments}})
+			m.ToolCalls = append(m.ToolCalls, api.NewCall(b.ID, b.Name, arguments))
 		default:
 			text, err := want.unread(&b, where)
 			if err != nil {
@@ -352,8 +316,7 @@ func (want *request) assistant(blocks []block, field string, names map[string]st
 		}
 	}
 	if texts != nil || m.ToolCalls == nil {
-		text := strings.Join(texts, "\n")
-		m.Content = &text
+		m.Content = strings.Join(texts, "\n")
 	}
 	want.Messages = append(want.Messages, m)
 	return nil
@@ -369,7 +332,8 @@ func (want *request) useTools(in *body) error {
 	for _, t := range in.Tools {
 		if t.Type != nil && *t.Type != "custom" {
 			if f := clientToolOf(&t); f != nil {
-				want.Tools = append(want.Tools, wireTool{"function", *f, t.Deferred && !search})
+				want.Tools = append(want.Tools,
+					api.Tool{Type: "function", Function: *f, Deferred: t.Deferred && !search})
 				continue
 			}
 			// a tool that Anthropic's servers run
@@ -378,8 +342,8 @@ func (want *request) useTools(in *body) error {
 			continue
 		}
 		want.Tools = append(want.Tools,
-			wireTool{"function", wireFunction{Name: t.Name, Description: t.Description, Parameters: t.InputSchema,
-				Strict: t.Strict}, t.Deferred && !search})
+			api.Tool{Type: "function", Function: api.Function{Name: t.Name, Description: t.Description,
+				Parameters: t.InputSchema, Strict: t.Strict}, Deferred: t.Deferred && !search})
 	}
 	c := in.ToolChoice
 	if c == nil {
@@ -395,10 +359,9 @@ func (want *request) useTools(in *body) error {
 	case "any":
 		want.Choice = "required"
 	case "tool":
-		want.Choice = wireTool{Type: "function", Function: wireFunction{Name: c.Name}}
+		want.Choice = api.NewTool(api.Function{Name: c.Name})
 	default:
-		return api.Refuse(fmt.Sprintf(`field "tool_choice.type" is %.40q; it must be "auto", "any", "tool" or "none"`,
-			c.Type))
+		return api.Refusef(`field "tool_choice.type" is %.40q; it must be "auto", "any", "tool" or "none"`, c.Type)
 	}
 	if c.DisableParallel {
 		want.Parallel = new(bool)
@@ -407,21 +370,20 @@ func (want *request) useTools(in *body) error {
 }
 
 // translate converts a thinking configuration; nil means the server's default.
-func (t *thinking) translate() (*wireThink, error) {
+func (t *thinking) translate() (*api.Think, error) {
 	if t == nil {
 		return nil, nil
 	}
 	switch t.Type {
 	case "disabled":
-		return &wireThink{Mode: "off"}, nil
+		return &api.Think{Mode: "off"}, nil
 	case "adaptive":
-		return &wireThink{Mode: "auto", Budget: t.BudgetTokens}, nil
+		return &api.Think{Mode: "auto", Budget: t.BudgetTokens}, nil
 	case "enabled":
 		if t.BudgetTokens == nil || *t.BudgetTokens < 1 {
 			return nil, api.Refuse(`field "thinking.budget_tokens" must be 1 or more`)
 		}
-		return &wireThink{Mode: "on", Budget: t.BudgetTokens}, nil
+		return &api.Think{Mode: "on", Budget: t.BudgetTokens}, nil
 	}
-	return nil, api.Refuse(fmt.Sprintf(`field "thinking.type" is %.40q; it must be "enabled", "disabled" or "adaptive"`,
-		t.Type))
+	return nil, api.Refusef(`field "thinking.type" is %.40q; it must be "enabled", "disabled" or "adaptive"`, t.Type)
 }

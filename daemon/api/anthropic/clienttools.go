@@ -3,6 +3,8 @@ package anthropic
 import (
 	"fmt"
 	"strings"
+
+	"github.com/uma-serve/uma-serve/daemon/api"
 )
 
 // clientTool is a tool that Anthropic defines and the client runs. A request names its type alone; here the model gets
@@ -57,14 +59,14 @@ var clientTools = []clientTool{
 }
 
 // clientToolOf returns the definition of a tool that the client runs; nil: its type is no such tool's.
-func clientToolOf(t *tool) *wireFunction {
+func clientToolOf(t *tool) *api.Function {
 	for i := range clientTools {
 		c := &clientTools[i]
 		version, ok := strings.CutPrefix(*t.Type, c.kind+"_")
 		if !ok || len(version) != len("20250124") || strings.Trim(version, "0123456789") != "" {
 			continue
 		}
-		f := &wireFunction{Name: t.Name, Description: c.description, Parameters: rawJSON(c.schema), Strict: t.Strict}
+		f := &api.Function{Name: t.Name, Description: c.description, Parameters: rawJSON(c.schema), Strict: t.Strict}
 		if f.Name == "" {
 			f.Name = c.name
 		}

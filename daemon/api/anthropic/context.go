@@ -20,7 +20,7 @@ type contextEdit struct {
 	Keep rawJSON  `json:"keep"` // of clearThinking: "all" or keptTurns
 }
 
-// Opens has the types of what is decoded later.
+// Opens returns the types of the members that are decoded later, by name.
 func (contextEdit) Opens() map[string]any { return map[string]any{"keep": keptTurns{}} }
 
 type keptTurns struct {
@@ -71,8 +71,8 @@ func (e *contextEdit) turns(field string) (int, error) {
 	case keep.Type == "thinking_turns" && keep.Value != nil && *keep.Value >= 1:
 		return *keep.Value, nil
 	}
-	return 0, api.Refuse(fmt.Sprintf(`field %q is %.60s; it must be "all" or {"type":"thinking_turns","value":N} `+
-		`with N of 1 or more`, field, e.Keep))
+	return 0, api.Refusef(`field %q is %.60s; it must be "all" or {"type":"thinking_turns","value":N} with N of 1 or `+
+		`more`, field, e.Keep)
 }
 
 // clearThoughts leaves out the thoughts of all turns but the last n that have any. A turn ends at a user's message.

@@ -15,7 +15,7 @@ import (
 func (want *request) unread(b *block, where string) (string, error) {
 	switch b.Type {
 	case "":
-		return "", api.Refuse(fmt.Sprintf(`field "%s.type" is missing`, where))
+		return "", api.Refusef(`field "%s.type" is missing`, where)
 	case "tool_reference":
 		return wire.ToolReference(b.ToolName), nil
 	case "document", "search_result":
@@ -99,11 +99,11 @@ func blocksOf(raw rawJSON, field string) (blocks []block, err error) {
 	var text string
 	switch {
 	case raw == nil:
-		return nil, api.Refuse(fmt.Sprintf(`field %q is missing; it must be a string or an array of blocks`, field))
+		return nil, api.Refusef(`field %q is missing; it must be a string or an array of blocks`, field)
 	case json.Unmarshal(raw, &text) == nil:
 		return []block{{Type: "text", Text: text}}, nil
 	case json.Unmarshal(raw, &blocks) != nil:
-		return nil, api.Refuse(fmt.Sprintf(`field %q must be a string or an array of blocks`, field))
+		return nil, api.Refusef(`field %q must be a string or an array of blocks`, field)
 	}
 	return blocks, nil
 }

@@ -2,13 +2,13 @@ package anthropic
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
 	"time"
 
+	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
@@ -106,33 +106,22 @@ func OrModels(next http.HandlerFunc, list func(context.Context) []reports.Served
 				return m.ID == id || slices.Contains(m.Aliases, id)
 			})
 			if i < 0 {
-				writeJSON(w, http.StatusNotFound, refusal("not_found_error", fmt.Sprintf(
+				api.AnswerJSON(w, http.StatusNotFound, refusal("not_found_error", fmt.Sprintf(
 					"model %.100q is not served here; GET /v1/models lists the served models", id)))
 				return
 			}
-			writeJSON(w, http.StatusOK, modelOf(&models[i]))
+			api.AnswerJSON(w, http.StatusOK, modelOf(&models[i]))
 			return
 		}
 		found, bad := page(models, r)
 		if bad != "" {
-			writeJSON(w, http.StatusBadRequest, refusal("invalid_request_error", bad))
+			api.AnswerJSON(w, http.StatusBadRequest, refusal("invalid_request_error", bad))
 			return
 		}
-		writeJSON(w, http.StatusOK, found)
+		api.AnswerJSON(w, http.StatusOK, found)
 	}
 }
 
 func refusal(kind, message string) *Failure {
 	return &Failure{Type: "error", Error: FailureDetails{Type: kind, Message: message}}
-}
-
-// writeJSON writes an answer that needs no api.Writer.
-func writeJSON(w http.ResponseWriter, status int, v any) {
-	body, err := json.Marshal(v)
-	if err != nil {
-		panic("anthropic: models: " + err.Error()) // plain structs of texts and numbers
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	w.Write(append(body, '\n'))
 }

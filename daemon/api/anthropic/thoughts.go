@@ -2,7 +2,6 @@ package anthropic
 
 import (
 	"encoding/base64"
-	"fmt"
 	"strings"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
@@ -34,8 +33,7 @@ func (t *thinking) shows() (thoughts, error) {
 	case *t.Display == "omitted":
 		return sealed, nil
 	}
-	return shown, api.Refuse(fmt.Sprintf(`field "thinking.display" is %.40q; it must be "summarized" or "omitted"`,
-		*t.Display))
+	return shown, api.Refusef(`field "thinking.display" is %.40q; it must be "summarized" or "omitted"`, *t.Display)
 }
 
 // signature is the signature of thinking blocks with text. This server does not check it.

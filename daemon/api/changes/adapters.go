@@ -83,12 +83,12 @@ type asked struct {
 func readAsked(r *http.Request) (*asked, error) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxAdapterBody+1))
 	if err != nil || len(body) > maxAdapterBody {
-		return nil, api.Refuse(fmt.Sprintf("the body did not come whole, or has more than %d bytes", maxAdapterBody))
+		return nil, api.Refusef("the body did not come whole, or has more than %d bytes", maxAdapterBody)
 	}
 	q := new(asked)
 	if err := json.Unmarshal(body, q); err != nil {
 		if at, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && at.Field != "" {
-			return nil, api.Refuse(fmt.Sprintf("field %q is of another type: it is a %s", at.Field, at.Value))
+			return nil, api.Refusef("field %q is of another type: it is a %s", at.Field, at.Value)
 		}
 		return nil, api.Refuse("the body must be a JSON object: " + err.Error())
 	}
@@ -137,24 +137,18 @@ func answerVLLM(w http.ResponseWriter, o *outcome) {
 	if o.code != "" {
 		e["uma_code"] = o.code
 	}
-	answerJSON(w, o.status, map[string]any{"error": e})
+	api.AnswerJSON(w, o.status, map[string]any{"error": e})
 }
 
 // answerSGLang answers with the adapters that are loaded, by name.
 func answerSGLang(w http.ResponseWriter, o *outcome) {
 	if o.kind != "" {
-		answerJSON(w, o.status, map[string]any{"success": false, "error_message": o.text})
+		api.AnswerJSON(w, o.status, map[string]any{"success": false, "error_message": o.text})
 		return
 	}
 	loaded := map[string]string{}
 	for _, a := range o.list {
 		loaded[a.Name] = a.Path
 	}
-	answerJSON(w, o.status, map[string]any{"success": true, "error_message": "", "loaded_adapters": loaded})
-}
-
-func answerJSON(w http.ResponseWriter, status int, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	json.NewEncoder(w).Encode(v) // of strings; fails when the client has left
+	api.AnswerJSON(w, o.status, map[string]any{"success": true, "error_message": "", "loaded_adapters": loaded})
 }

@@ -4,7 +4,6 @@ package control
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"strconv"
 
@@ -67,8 +66,7 @@ func Why(r *http.Request) (f wire.Frame, err error) {
 	if q.Has("last") {
 		n, err := strconv.Atoi(q.Get("last"))
 		if err != nil {
-			return f, api.Refuse(fmt.Sprintf(`"last" is %.40q; it must be an integer of 1…%d`, q.Get("last"),
-				wire.MaxLast))
+			return f, api.Refusef(`"last" is %.40q; it must be an integer of 1…%d`, q.Get("last"), wire.MaxLast)
 		}
 		fields["last"] = n
 	}

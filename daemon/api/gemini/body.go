@@ -3,7 +3,6 @@ package gemini
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"io"
 	"math"
 	"net/http"
@@ -16,10 +15,10 @@ import (
 // request is the translated request, in the format of package wire.
 type request struct {
 	Model    string        `json:"model,omitempty"`
-	Messages []wireMessage `json:"messages"`
-	Tools    []wireTool    `json:"tools,omitempty"`
+	Messages []api.Message `json:"messages"`
+	Tools    []api.Tool    `json:"tools,omitempty"`
 	Choice   any           `json:"tool_choice,omitempty"`
-	Think    *wireThink    `json:"think,omitempty"`
+	Think    *api.Think    `json:"think,omitempty"`
 	Effort   string        `json:"reasoning_effort,omitempty"`
 	Format   any           `json:"response_format,omitempty"`
 	Choices  []string      `json:"guided_choice,omitempty"`
@@ -35,11 +34,6 @@ type request struct {
 	Logprobs    *int    `json:"logprobs,omitempty"`
 
 	left wire.Notes // parts and tools that were left out
-}
-
-type wireThink struct {
-	Mode   string `json:"mode"`
-	Budget *int   `json:"budget_tokens,omitempty"`
 }
 
 // names are the names of a request's fields in a body.
@@ -167,8 +161,7 @@ func (want *request) configure(c *config, out *asked) error {
 	}
 	for _, m := range c.Modalities {
 		if m != "TEXT" && m != "MODALITY_UNSPECIFIED" {
-			return api.Refuse(fmt.Sprintf(`field "generationConfig.responseModalities" has %.40q; answers are "TEXT"`,
-				m))
+			return api.Refusef(`field "generationConfig.responseModalities" has %.40q; answers are "TEXT"`, m)
 		}
 	}
 	if err := want.form(c); err != nil {
@@ -183,8 +176,8 @@ func integer(name string, v *float64, least, most int) (int, error) {
 		return 0, nil
 	}
 	if *v != math.Trunc(*v) || *v < float64(least) || *v > float64(most) {
-		return 0, api.Refuse(fmt.Sprintf(`field "generationConfig.%s" is %v; it must be an integer of %d…%d`, name, *v,
-			least, most))
+		return 0, api.Refusef(`field "generationConfig.%s" is %v; it must be an integer of %d…%d`, name, *v, least,
+			most)
 	}
 	return int(*v), nil
 }
@@ -229,8 +222,8 @@ func (want *request) form(c *config) error {
 			return api.Refuse(`field "generationConfig.` + field + `" needs "responseMimeType": "application/json"`)
 		}
 	default:
-		return api.Refuse(fmt.Sprintf(`field "generationConfig.responseMimeType" is %.60q; it must be "text/plain", `+
-			`"application/json" or "text/x.enum"`, mime))
+		return api.Refusef(`field "generationConfig.responseMimeType" is %.60q; it must be "text/plain", `+
+			`"application/json" or "text/x.enum"`, mime)
 	}
 	return nil
 }
@@ -248,8 +241,8 @@ func (want *request) think(t *thinkingConfig, out *asked) error {
 	if t.Level != "" {
 		effort, ok := levels[upper(t.Level)]
 		if !ok {
-			return api.Refuse(fmt.Sprintf(`field "generationConfig.thinkingConfig.thinkingLevel" is %.40q; it must be `+
-				`"MINIMAL", "LOW", "MEDIUM" or "HIGH"`, t.Level))
+			return api.Refusef(`field "generationConfig.thinkingConfig.thinkingLevel" is %.40q; it must be `+
+				`"MINIMAL", "LOW", "MEDIUM" or "HIGH"`, t.Level)
 		}
 		want.Effort = effort
 	}
@@ -261,11 +254,11 @@ func (want *request) think(t *thinkingConfig, out *asked) error {
 	case err != nil:
 		return err
 	case n < 0:
-		want.Think = &wireThink{Mode: "auto"}
+		want.Think = &api.Think{Mode: "auto"}
 	case n == 0:
-		want.Think, want.Effort = &wireThink{Mode: "off"}, ""
+		want.Think, want.Effort = &api.Think{Mode: "off"}, ""
 	default:
-		want.Think, want.Effort = &wireThink{Mode: "auto", Budget: &n}, "" // a budget overrides the level
+		want.Think, want.Effort = &api.Think{Mode: "auto", Budget: &n}, "" // a budget overrides the level
 	}
 	return nil
 }
@@ -292,26 +285,6 @@ func (t *tool) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-type wireTool struct {
-	Type     string       `json:"type"`
-	Function wireFunction `json:"function"`
-}
-
-type wireFunction struct {
-	Name        string  `json:"name"`
-	Description string  `json:"description,omitempty"`
-	Parameters  rawJSON `json:"parameters,omitempty"`
-	Arguments   *string `json:"arguments,omitempty"`
-}
-
-type wireAllowed struct {
-	Type    string `json:"type"`
-	Allowed struct {
-		Mode  string     `json:"mode"`
-		Tools []wireTool `json:"tools"`
-	} `json:"allowed_tools"`
-}
-
 // useTools translates tools and toolConfig.
 func (want *request) useTools(in *body) error {
 	for _, t := range in.Tools {
@@ -323,8 +296,8 @@ func (want *request) useTools(in *body) error {
 			if schema == nil && f.Parameters != nil {
 				schema = jsonSchema(f.Parameters)
 			}
-			want.Tools = append(want.Tools, wireTool{"function",
-				wireFunction{Name: f.Name, Description: f.Description, Parameters: schema}})
+			want.Tools = append(want.Tools,
+				api.NewTool(api.Function{Name: f.Name, Description: f.Description, Parameters: schema}))
 		}
 	}
 	if in.Choice == nil || in.Choice.Calling == nil {
@@ -335,23 +308,22 @@ func (want *request) useTools(in *body) error {
 		"ANY": "required", "NONE": "none"}[upper(c.Mode)]
 	switch {
 	case mode == "":
-		return api.Refuse(fmt.Sprintf(`field "toolConfig.functionCallingConfig.mode" is %.40q; it must be "AUTO", `+
-			`"ANY", "VALIDATED" or "NONE"`, c.Mode))
-	case len(want.Tools) == 0: // what is not offered cannot be called
+		return api.Refusef(`field "toolConfig.functionCallingConfig.mode" is %.40q; it must be "AUTO", "ANY", `+
+			`"VALIDATED" or "NONE"`, c.Mode)
+	case len(want.Tools) == 0: // without tools none can be called
 		return nil
 	case len(c.Allowed) == 0 || mode == "none":
 		want.Choice = mode
 		return nil
 	}
-	allowed := &wireAllowed{Type: "allowed_tools"}
-	allowed.Allowed.Mode = mode
+	var allowed []api.Tool
 	for _, name := range c.Allowed {
-		if !slices.ContainsFunc(want.Tools, func(t wireTool) bool { return t.Function.Name == name }) {
-			return api.Refuse(fmt.Sprintf(`field "toolConfig.functionCallingConfig.allowedFunctionNames" has %.100q, `+
-				`which is not declared in "tools"`, name))
+		if !slices.ContainsFunc(want.Tools, func(t api.Tool) bool { return t.Function.Name == name }) {
+			return api.Refusef(`field "toolConfig.functionCallingConfig.allowedFunctionNames" has %.100q, which is `+
+				`not declared in "tools"`, name)
 		}
-		allowed.Allowed.Tools = append(allowed.Allowed.Tools, wireTool{"function", wireFunction{Name: name}})
+		allowed = append(allowed, api.NewTool(api.Function{Name: name}))
 	}
-	want.Choice = allowed
+	want.Choice = api.NewAllowed(mode, allowed)
 	return nil
 }

@@ -9,30 +9,14 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-type wireMessage struct {
-	Role       string     `json:"role"`
-	Content    *string    `json:"content"`
-	Reasoning  string     `json:"reasoning_content,omitempty"`
-	ToolCalls  []wireCall `json:"tool_calls,omitempty"`
-	ToolCallID string     `json:"tool_call_id,omitempty"`
-	Name       string     `json:"name,omitempty"`
-}
-
-// wireCall is a call in a wireMessage.
-type wireCall struct {
-	ID       string       `json:"id,omitempty"`
-	Type     string       `json:"type"`
-	Function wireFunction `json:"function"`
-}
-
 // openCalls are calls without a response so far, oldest first. Responses need not have the ids of their calls.
 type openCalls struct {
 	made int
-	list []wireCall
+	list []api.Call
 }
 
 // add notes a call, and gives it an id if it has none.
-func (o *openCalls) add(c wireCall) wireCall {
+func (o *openCalls) add(c api.Call) api.Call {
 	o.made++
 	if c.ID == "" {
 		c.ID = fmt.Sprintf("call_%d", o.made)
@@ -43,9 +27,9 @@ func (o *openCalls) add(c wireCall) wireCall {
 
 // answered returns the id of the call that a response belongs to: that of its id, else the oldest of its name.
 func (o *openCalls) answered(r *response) (id string) {
-	for _, fits := range []func(*wireCall) bool{
-		func(c *wireCall) bool { return r.ID != "" && c.ID == r.ID },
-		func(c *wireCall) bool { return r.ID == "" && c.Function.Name == r.Name },
+	for _, fits := range []func(*api.Call) bool{
+		func(c *api.Call) bool { return r.ID != "" && c.ID == r.ID },
+		func(c *api.Call) bool { return r.ID == "" && c.Function.Name == r.Name },
 	} {
 		for i := range o.list {
 			if fits(&o.list[i]) {
@@ -66,7 +50,7 @@ func (want *request) conversation(in *body) error {
 			return err
 		}
 		if text != "" {
-			want.Messages = append(want.Messages, wireMessage{Role: "system", Content: &text})
+			want.Messages = append(want.Messages, api.Message{Role: "system", Content: text})
 		}
 	}
 	open := &openCalls{}
@@ -79,7 +63,7 @@ func (want *request) conversation(in *body) error {
 		case "model":
 			err = want.model(c.Parts, field, open)
 		default:
-			err = api.Refuse(fmt.Sprintf(`field "%s.role" is %.40q; it must be "user" or "model"`, field, c.Role))
+			err = api.Refusef(`field "%s.role" is %.40q; it must be "user" or "model"`, field, c.Role)
 		}
 		if err != nil {
 			return err
@@ -105,12 +89,11 @@ func (want *request) user(parts []part, field string, open *openCalls) error {
 		if err != nil {
 			return err
 		}
-		want.Messages = append(want.Messages, wireMessage{Role: "tool", Content: &text, Name: p.Response.Name,
+		want.Messages = append(want.Messages, api.Message{Role: "tool", Content: text, Name: p.Response.Name,
 			ToolCallID: open.answered(p.Response)})
 	}
 	if texts != nil || len(parts) == 0 {
-		text := strings.Join(texts, "\n")
-		want.Messages = append(want.Messages, wireMessage{Role: "user", Content: &text})
+		want.Messages = append(want.Messages, api.Message{Role: "user", Content: strings.Join(texts, "\n")})
 	}
 	return nil
 }
@@ -142,20 +125,19 @@ func (want *request) result(r *response, where string) (string, error) {
 
 // model adds one message with thinking, text and calls.
 func (want *request) model(parts []part, field string, open *openCalls) error {
-	m := wireMessage{Role: "assistant"}
+	m := api.Message{Role: "assistant"}
 	var texts []string
 	for i, p := range parts {
 		switch {
 		case p.Call != nil:
 			if p.Call.Name == "" {
-				return api.Refuse(fmt.Sprintf(`field "%s.parts[%d].functionCall.name" is missing`, field, i))
+				return api.Refusef(`field "%s.parts[%d].functionCall.name" is missing`, field, i)
 			}
 			arguments := "{}"
 			if p.Call.Args != nil {
 				arguments = string(p.Call.Args)
 			}
-			m.ToolCalls = append(m.ToolCalls, open.add(wireCall{p.Call.ID, "function",
-				wireFunction{Name: p.Call.Name, Arguments: &arguments}}))
+			m.ToolCalls = append(m.ToolCalls, open.add(api.NewCall(p.Call.ID, p.Call.Name, arguments)))
 		case p.Thought && p.Text != nil:
 			m.Reasoning += *p.Text
 		case p.Thought, p.Text != nil && *p.Text == "", p.Text == nil && p.Signature != "" && !p.other():
@@ -169,8 +151,7 @@ func (want *request) model(parts []part, field string, open *openCalls) error {
 		}
 	}
 	if texts != nil || m.ToolCalls == nil {
-		text := strings.Join(texts, "")
-		m.Content = &text
+		m.Content = strings.Join(texts, "")
 	}
 	want.Messages = append(want.Messages, m)
 	return nil
@@ -194,8 +175,8 @@ func (want *request) textOf(parts []part, where, between string) (string, error)
 	return strings.Join(texts, between), nil
 }
 
-// partText returns the text of a part: what is no text leaves a placeholder. A client sends its history again with
-// every request, so that refusing a part would end the conversation for ever.
+// partText returns the text of a part; a part that is no text leaves a placeholder. A client sends its history again
+// with every request, so that refusing a part would end the conversation for ever.
 func (want *request) partText(p *part, where string) (string, error) {
 	kind := ""
 	switch {
@@ -217,9 +198,9 @@ func (want *request) partText(p *part, where string) (string, error) {
 	case p.Hosted != nil, p.HostedOut != nil:
 		kind = "call of a server's tool"
 	case p.Call != nil:
-		return "", api.Refuse(fmt.Sprintf(`field "%s.functionCall" belongs to the role "model"`, where))
+		return "", api.Refusef(`field "%s.functionCall" belongs to the role "model"`, where)
 	case p.Response != nil:
-		return "", api.Refuse(fmt.Sprintf(`field "%s.functionResponse" belongs to the role "user"`, where))
+		return "", api.Refusef(`field "%s.functionResponse" belongs to the role "user"`, where)
 	default:
 		return "", nil // a part of fields that were left out
 	}

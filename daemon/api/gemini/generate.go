@@ -2,7 +2,6 @@ package gemini
 
 import (
 	"encoding/json"
-	"fmt"
 	"math"
 	"net/http"
 
@@ -94,7 +93,7 @@ func serveGenerate(s *api.Server, w http.ResponseWriter, r *http.Request, model 
 	w.Header().Set("X-Request-Id", a.id)
 	alt := r.URL.Query().Get("alt")
 	if alt != "" && alt != "json" && (alt != "sse" || !streams) {
-		a.fail(api.Refuse(fmt.Sprintf(`the query's "alt" is %.40q; it must be "json", or "sse" for a stream`, alt)))
+		a.fail(api.Refusef(`the query's "alt" is %.40q; it must be "json", or "sse" for a stream`, alt))
 		return
 	}
 	var err error

@@ -2,12 +2,12 @@ package gemini
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
 
+	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/ipc/wire/reports"
 )
 
@@ -78,10 +78,10 @@ func Models(list func(context.Context) []reports.ServedModel) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		found, err := page(list(r.Context()), r)
 		if err != nil {
-			writeJSON(w, http.StatusBadRequest, Refusal(http.StatusBadRequest, err.Error()))
+			api.AnswerJSON(w, http.StatusBadRequest, Refusal(http.StatusBadRequest, err.Error()))
 			return
 		}
-		writeJSON(w, http.StatusOK, found)
+		api.AnswerJSON(w, http.StatusOK, found)
 	}
 }
 
@@ -94,11 +94,11 @@ func Model(list func(context.Context) []reports.ServedModel) http.HandlerFunc {
 			return m.ID == id || slices.Contains(m.Aliases, id)
 		})
 		if i < 0 {
-			writeJSON(w, http.StatusNotFound, Refusal(http.StatusNotFound, fmt.Sprintf(
+			api.AnswerJSON(w, http.StatusNotFound, Refusal(http.StatusNotFound, fmt.Sprintf(
 				"model %.100q is not served here; GET %s lists the served models", id, Path)))
 			return
 		}
-		writeJSON(w, http.StatusOK, modelOf(&models[i]))
+		api.AnswerJSON(w, http.StatusOK, modelOf(&models[i]))
 	}
 }
 
@@ -116,15 +116,4 @@ func OrModels(next http.HandlerFunc, list func(context.Context) []reports.Served
 			all(w, r)
 		}
 	}
-}
-
-// writeJSON writes an answer that needs no api.Writer.
-func writeJSON(w http.ResponseWriter, status int, v any) {
-	body, err := json.Marshal(v)
-	if err != nil {
-		panic("gemini: models: " + err.Error()) // plain structs of texts and numbers
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	w.Write(append(body, '\n'))
 }

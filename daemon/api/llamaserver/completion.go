@@ -57,7 +57,7 @@ func (o *options) answers() (int, error) {
 	case o.Answers != nil && o.N != nil && *o.Answers != *o.N:
 		return 0, api.Refuse(`fields "n_cmpl" and "n" are the same field and hold different values; send one of them`)
 	case n < 1 || n > maxAnswers:
-		return 0, api.Refuse(fmt.Sprintf(`field "n_cmpl" must be an integer of 1…%d`, maxAnswers))
+		return 0, api.Refusef(`field "n_cmpl" must be an integer of 1…%d`, maxAnswers)
 	}
 	return n, nil
 }
@@ -145,11 +145,11 @@ func (c *completion) want(o *options, req *wire.Request, prompts int) (int, erro
 	case err != nil:
 		return 0, err
 	case prompts*n > maxAnswers:
-		return 0, api.Refuse(fmt.Sprintf("%d prompts with %d answers each are more than the %d answers that one "+
-			"request may ask for", prompts, n, maxAnswers))
+		return 0, api.Refusef("%d prompts with %d answers each are more than the %d answers that one request may ask "+
+			"for", prompts, n, maxAnswers)
 	case len(o.Fields) > maxFields:
-		return 0, api.Refuse(fmt.Sprintf(`field "response_fields" has %d entries; it must have at most %d`,
-			len(o.Fields), maxFields))
+		return 0, api.Refusef(`field "response_fields" has %d entries; it must have at most %d`, len(o.Fields),
+			maxFields)
 	}
 	o.Telemetry.Of(req)
 	c.options = *o

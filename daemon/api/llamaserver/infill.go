@@ -1,7 +1,6 @@
 package llamaserver
 
 import (
-	"fmt"
 	"net/http"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
@@ -70,12 +69,11 @@ func (c *completion) readInfill(r *http.Request) ([]*wire.Request, error) {
 	case in.Suffix == nil:
 		return nil, api.Refuse(`field "input_suffix" is missing; it must be a string`)
 	case len(in.Extra) > maxExtra:
-		return nil, api.Refuse(fmt.Sprintf(`field "input_extra" has %d entries; it must have at most %d`, len(in.Extra),
-			maxExtra))
+		return nil, api.Refusef(`field "input_extra" has %d entries; it must have at most %d`, len(in.Extra), maxExtra)
 	}
 	for i, f := range in.Extra {
 		if f.Text == nil {
-			return nil, api.Refuse(fmt.Sprintf(`field "input_extra[%d].text" is missing; it must be a string`, i))
+			return nil, api.Refusef(`field "input_extra[%d].text" is missing; it must be a string`, i)
 		}
 	}
 	req, err := body.Request(c.id, struct {

@@ -2,7 +2,6 @@ package llamaserver
 
 import (
 	"cmp"
-	"fmt"
 	"net/http"
 	"slices"
 
@@ -83,10 +82,9 @@ func rerank(s *api.Server, r *http.Request, id string) (any, error) {
 	case len(texts) == 0:
 		return nil, api.Refuse(`field "documents" is missing or empty; it must be an array of strings`)
 	case len(texts) > wire.MaxEmbedInputs:
-		return nil, api.Refuse(fmt.Sprintf("there are %d documents; a request has at most %d", len(texts),
-			wire.MaxEmbedInputs))
+		return nil, api.Refusef("there are %d documents; a request has at most %d", len(texts), wire.MaxEmbedInputs)
 	case in.TopN != nil && *in.TopN < 0:
-		return nil, api.Refuse(fmt.Sprintf(`field "top_n" is %d; it must be 0 or more`, *in.TopN))
+		return nil, api.Refusef(`field "top_n" is %d; it must be 0 or more`, *in.TopN)
 	}
 	e, err := (&api.EmbedOptions{Truncate: in.Truncate, Priority: in.Priority}).Embed()
 	if err != nil {

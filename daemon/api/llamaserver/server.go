@@ -1,7 +1,6 @@
 package llamaserver
 
 import (
-	"fmt"
 	"net/http"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
@@ -108,8 +107,7 @@ func serveControl(s *api.Server, w http.ResponseWriter, r *http.Request) {
 	case in.ID == "":
 		err = api.Refuse(`field "id" is missing; it must be the id of a completion`)
 	case in.Action != actionEndThink && in.Action != actionCancel:
-		err = api.Refuse(fmt.Sprintf("field \"action\" is %.40q; it must be %q or %q", in.Action, actionEndThink,
-			actionCancel))
+		err = api.Refusef("field \"action\" is %.40q; it must be %q or %q", in.Action, actionEndThink, actionCancel)
 	}
 	if err != nil {
 		fail(out, err)

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -106,8 +105,8 @@ func parseSlotFile(b []byte) (*slotFile, error) {
 func checkFileName(name string) error {
 	if name == "" || len(name) > maxFileName || name[0] == '.' || strings.ContainsAny(name, `/\:`) ||
 		strings.ContainsFunc(name, unicode.IsControl) {
-		return api.Refuse(fmt.Sprintf(`field "filename" is %.100q; it must be a name of 1…%d bytes without / \ and :, `+
-			`and must not begin with a dot`, name, maxFileName))
+		return api.Refusef(`field "filename" is %.100q; it must be a name of 1…%d bytes without / \ and :, and must `+
+			`not begin with a dot`, name, maxFileName)
 	}
 	return nil
 }
@@ -141,8 +140,7 @@ func writeSlotFile(dir string, owner uint32, name string, f *slotFile) (bytes in
 		}
 		list = slices.DeleteFunc(list, fs.DirEntry.IsDir)
 		if len(list) >= maxSlotFiles {
-			return 0, api.Refuse(fmt.Sprintf("%d saved slots are here; delete some below --slot-save-path first",
-				len(list)))
+			return 0, api.Refusef("%d saved slots are here; delete some below --slot-save-path first", len(list))
 		}
 	}
 	text, err := f.append(nil)
@@ -172,11 +170,11 @@ func readSlotFile(dir string, owner uint32, name, model string, vocab int) (f *s
 	st, err := root.Lstat(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, 0, api.Refuse(fmt.Sprintf("there is no saved slot %q", name))
+		return nil, 0, api.Refusef("there is no saved slot %q", name)
 	case err != nil:
 		return nil, 0, err
 	case !st.Mode().IsRegular():
-		return nil, 0, api.Refuse(fmt.Sprintf("%q is no saved slot", name))
+		return nil, 0, api.Refusef("%q is no saved slot", name)
 	}
 	in, err := root.Open(name)
 	if err != nil {
@@ -188,15 +186,13 @@ func readSlotFile(dir string, owner uint32, name, model string, vocab int) (f *s
 		return nil, 0, err
 	}
 	if f, err = parseSlotFile(text); err != nil {
-		return nil, 0, api.Refuse(fmt.Sprintf("%q cannot be restored: %v", name, err))
+		return nil, 0, api.Refusef("%q cannot be restored: %v", name, err)
 	}
 	if f.Model != "" && (f.Model != model || f.Vocab != vocab) {
-		return nil, 0, api.Refuse(fmt.Sprintf("%q was saved for the model %.100q; this is %.100q", name, f.Model,
-			model))
+		return nil, 0, api.Refusef("%q was saved for the model %.100q; this is %.100q", name, f.Model, model)
 	}
 	if slices.ContainsFunc(f.Tokens, func(t int32) bool { return t < 0 || int(t) >= vocab }) {
-		return nil, 0, api.Refuse(fmt.Sprintf("%q has tokens that this model does not know: it is another model's",
-			name))
+		return nil, 0, api.Refusef("%q has tokens that this model does not know: it is another model's", name)
 	}
 	return f, len(text), nil
 }

@@ -2,7 +2,6 @@ package llamaserver
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -120,8 +119,7 @@ func (k *slots) serveSlotAction(s *api.Server, w http.ResponseWriter, r *http.Re
 	}
 	id, err := strconv.Atoi(r.PathValue("id"))
 	if err != nil || id < 0 || id >= facts.Parallel {
-		fail(out, api.Refuse(fmt.Sprintf("slot %.40q is unknown; there are slots 0…%d", r.PathValue("id"),
-			facts.Parallel-1)))
+		fail(out, api.Refusef("slot %.40q is unknown; there are slots 0…%d", r.PathValue("id"), facts.Parallel-1))
 		return
 	}
 	done, begun := &slotAnswer{ID: id}, s.Now()
@@ -136,7 +134,7 @@ func (k *slots) serveSlotAction(s *api.Server, w http.ResponseWriter, r *http.Re
 	case "erase":
 		err = k.erase(s, r, done)
 	default:
-		err = api.Refuse(fmt.Sprintf(`the query's "action" is %.40q; it must be save, restore or erase`, action))
+		err = api.Refusef(`the query's "action" is %.40q; it must be save, restore or erase`, action)
 	}
 	if err != nil {
 		fail(out, err)
@@ -164,8 +162,8 @@ func (k *slots) save(s *api.Server, r *http.Request, done *slotAnswer) (err erro
 	owner := s.Owner(r.Context())
 	c := k.get(owner, done.ID)
 	if c == nil {
-		return api.Refuse(fmt.Sprintf(`slot %d is empty: no completion with "id_slot":%d has ended since the start`,
-			done.ID, done.ID))
+		return api.Refusef(`slot %d is empty: no completion with "id_slot":%d has ended since the start`, done.ID,
+			done.ID)
 	}
 	n := len(c.tokens)
 	done.Saved = &n

@@ -23,8 +23,8 @@ func serveChat(s *api.Server, w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	req, err := in.request(a.id, body, struct {
-		Messages []wireMessage `json:"messages"`
-	}{wireMessages(in.Messages)})
+		Messages []api.Message `json:"messages"`
+	}{messagesOf(in.Messages)})
 	if err != nil {
 		a.fail(api.AsError(err))
 		return
@@ -74,13 +74,13 @@ func (a *answer) generate(r *http.Request, body *api.Body, in *generateBody) (*w
 		}{in.Prompt, true})
 		return in.withoutImages(req), err
 	}
-	var messages []wireMessage
+	var messages []api.Message
 	if in.System != "" {
-		messages = append(messages, wireMessage{Role: "system", Content: in.System})
+		messages = append(messages, api.Message{Role: "system", Content: in.System})
 	}
 	req, err := in.request(a.id, body, struct {
-		Messages []wireMessage `json:"messages"`
-	}{append(messages, wireMessage{Role: "user", Content: in.Prompt, Images: in.Images})})
+		Messages []api.Message `json:"messages"`
+	}{append(messages, api.Message{Role: "user", Content: in.Prompt, Images: in.Images})})
 	if err != nil {
 		return nil, err
 	}

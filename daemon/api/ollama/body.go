@@ -1,7 +1,6 @@
 package ollama
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -83,8 +82,8 @@ func (b *commonBody) request(id string, body *api.Body, more any) (*wire.Request
 		}
 		if in.Predict != nil {
 			if *in.Predict > wire.MaxTokensLimit {
-				return nil, api.Refuse(fmt.Sprintf(`field "options.num_predict" is %d; it must be at most %d`,
-					*in.Predict, wire.MaxTokensLimit))
+				return nil, api.Refusef(`field "options.num_predict" is %d; it must be at most %d`, *in.Predict,
+					wire.MaxTokensLimit)
 			}
 			req.MaxTokens, req.FillOnly = max(*in.Predict, 0), false // 0 and less: as many as fit
 		}
@@ -121,41 +120,18 @@ type callFunction struct {
 	Arguments rawJSON `json:"arguments"` // an object
 }
 
-// wireMessage is a message in the format of package wire.
-type wireMessage struct {
-	Role       string     `json:"role"`
-	Content    string     `json:"content"`
-	Reasoning  string     `json:"reasoning_content,omitempty"`
-	ToolCalls  []wireCall `json:"tool_calls,omitempty"`
-	ToolCallID string     `json:"tool_call_id,omitempty"`
-	Name       string     `json:"name,omitempty"`
-	Images     []rawJSON  `json:"images,omitempty"` // package wire puts a placeholder in their place
-}
-
-type wireCall struct {
-	ID       string       `json:"id,omitempty"`
-	Type     string       `json:"type"`
-	Function wireFunction `json:"function"`
-}
-
-type wireFunction struct {
-	Name      string  `json:"name"`
-	Arguments rawJSON `json:"arguments"`
-}
-
-// wireMessages translates messages.
-func wireMessages(list []message) []wireMessage {
-	out := make([]wireMessage, len(list))
+// messagesOf translates messages.
+func messagesOf(list []message) []api.Message {
+	out := make([]api.Message, len(list))
 	for i := range list {
 		m := &list[i]
-		out[i] = wireMessage{Role: strings.ToLower(m.Role), Content: m.Content, Reasoning: m.Thinking,
+		out[i] = api.Message{Role: strings.ToLower(m.Role), Content: m.Content, Reasoning: m.Thinking,
 			ToolCallID: m.ToolCallID, Name: m.ToolName, Images: m.Images}
 		for _, c := range m.ToolCalls {
 			if c.Function.Arguments == nil {
 				c.Function.Arguments = rawJSON("{}")
 			}
-			out[i].ToolCalls = append(out[i].ToolCalls,
-				wireCall{c.ID, "function", wireFunction{c.Function.Name, c.Function.Arguments}})
+			out[i].ToolCalls = append(out[i].ToolCalls, api.NewCall(c.ID, c.Function.Name, c.Function.Arguments))
 		}
 	}
 	return out

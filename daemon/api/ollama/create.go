@@ -2,7 +2,6 @@ package ollama
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"net/http"
 	"regexp"
@@ -158,19 +157,18 @@ func (c *changer) origin(r *http.Request, t *teller, in *createBody) (recipe sto
 	case len(in.Files) == 0:
 		return recipe, api.Refuse(`neither 'from' or 'files' was specified`)
 	case len(in.Files) > 1:
-		return recipe, api.Refuse(fmt.Sprintf(`"files" has %d files; one GGUF file makes a model here. Join the parts `+
-			`with llama.cpp's llama-gguf-split --merge`, len(in.Files)))
+		return recipe, api.Refusef(`"files" has %d files; one GGUF file makes a model here. Join the parts with `+
+			`llama.cpp's llama-gguf-split --merge`, len(in.Files))
 	}
 	for file, text := range in.Files {
 		sum, ok := store.ParseDigest(text)
 		if !ok {
-			return recipe, api.Refuse(fmt.Sprintf("files: the digest of %.100q is %.100q; it must be sha256: and 64 "+
-				"hexadecimal digits", file, text))
+			return recipe, api.Refusef("files: the digest of %.100q is %.100q; it must be sha256: and 64 hexadecimal "+
+				"digits", file, text)
 		}
 		from, ok := c.host.Blob(r.Context(), sum)
 		if !ok {
-			return recipe, api.Refuse(fmt.Sprintf("files: %.100q is not here; send it to POST /api/blobs/%s first",
-				file, sum))
+			return recipe, api.Refusef("files: %.100q is not here; send it to POST /api/blobs/%s first", file, sum)
 		}
 		recipe.From, recipe.Created = from, c.Now().UTC()
 		t.tell(status{Status: "using existing layer " + sum})
@@ -239,7 +237,7 @@ func parameter(name string, value json.RawMessage, fields map[string]json.RawMes
 	switch {
 	case isOption || name == "num_predict":
 		if json.Unmarshal(value, &n) != nil {
-			return api.Refuse(fmt.Sprintf("parameter %q is %.40s; it must be an integer", name, value))
+			return api.Refusef("parameter %q is %.40s; it must be an integer", name, value)
 		}
 		switch {
 		case isOption && (n > 0 || name == "num_gpu"):
@@ -260,7 +258,7 @@ func parameter(name string, value json.RawMessage, fields map[string]json.RawMes
 	if text := string(value); slices.Contains(sampling, name) && (text == "0" || name != "mirostat" && text == "1") {
 		return nil // it asks for nothing
 	}
-	return api.Refuse(fmt.Sprintf("parameter %.60q is not supported by this server; leave it out", name))
+	return api.Refusef("parameter %.60q is not supported by this server; leave it out", name)
 }
 
 // merged returns the members of two objects; those of more win.
@@ -282,8 +280,8 @@ func merged(base, more json.RawMessage) json.RawMessage {
 func blobOf(r *http.Request) (string, error) {
 	sum, ok := store.ParseDigest(r.PathValue("digest"))
 	if !ok {
-		return "", api.Refuse(fmt.Sprintf("the digest in the path is %.100q; it must be sha256: and 64 hexadecimal "+
-			"digits", r.PathValue("digest")))
+		return "", api.Refusef("the digest in the path is %.100q; it must be sha256: and 64 hexadecimal digits",
+			r.PathValue("digest"))
 	}
 	return sum, nil
 }

@@ -3,7 +3,6 @@ package ollama
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"slices"
 
@@ -144,8 +143,7 @@ func embedTexts(raw rawJSON) (texts []wire.EmbedInput, err error) {
 	case json.Unmarshal(raw, &list) != nil:
 		return nil, api.Refuse(`field "input" must be a string or an array of strings`)
 	case len(list) > wire.MaxEmbedInputs:
-		return nil, api.Refuse(fmt.Sprintf(`field "input" has %d texts; it must have at most %d`, len(list),
-			wire.MaxEmbedInputs))
+		return nil, api.Refusef(`field "input" has %d texts; it must have at most %d`, len(list), wire.MaxEmbedInputs)
 	}
 	for _, s := range list {
 		texts = append(texts, wire.EmbedInput{Text: s})

@@ -3,7 +3,6 @@ package ollama
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"math"
 	"strconv"
 	"time"
@@ -28,8 +27,8 @@ func KeepAlive(raw []byte) (d time.Duration, ok bool, err error) {
 		d, err = time.Duration(max(min(seconds, maxKeep), -1)*float64(time.Second)), nil
 	}
 	if err != nil {
-		return 0, false, api.Refuse(fmt.Sprintf(`field "keep_alive" is %.40s; it must be a number of seconds, or a `+
-			`duration such as "5m"`, bytes.TrimSpace(raw)))
+		return 0, false, api.Refusef(`field "keep_alive" is %.40s; it must be a number of seconds, or a duration `+
+			`such as "5m"`, bytes.TrimSpace(raw))
 	}
 	return max(d, -1), true, nil
 }

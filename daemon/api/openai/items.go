@@ -37,7 +37,7 @@ type item struct {
 	Execution string          `json:"execution"` // of tool_search_call and tool_search_output
 }
 
-// Opens has the types of what is decoded later.
+// Opens returns the types of the members that are decoded later, by name.
 func (item) Opens() map[string]any { return map[string]any{"content": part{}, "output": part{}} }
 
 type part struct {
@@ -78,20 +78,19 @@ func readInput(raw rawJSON, find func(id string) rawJSON) ([]rawJSON, error) {
 	for i, raw := range items {
 		var members map[string]rawJSON
 		if err := json.Unmarshal(raw, &members); err != nil || members == nil {
-			return nil, api.Refuse(fmt.Sprintf("input[%d] is %s; it must be an item, an object", i, api.Kind(raw)))
+			return nil, api.Refusef("input[%d] is %s; it must be an item, an object", i, api.Kind(raw))
 		}
 		var kind, id string
 		for name, dst := range map[string]*string{"type": &kind, "id": &id} {
 			if v := members[name]; v != nil && json.Unmarshal(v, dst) != nil {
-				return nil, api.Refuse(fmt.Sprintf("input[%d]: field %q is %s; it must be a string", i, name,
-					api.Kind(v)))
+				return nil, api.Refusef("input[%d]: field %q is %s; it must be a string", i, name, api.Kind(v))
 			}
 		}
 		switch {
 		case kind == "item_reference" || kind == "" && members["role"] == nil && id != "":
 			if items[i] = find(id); items[i] == nil {
-				return nil, api.Refuse(fmt.Sprintf("input[%d]: item %.100q is not stored here, or no longer; send "+
-					"the item itself", i, id))
+				return nil, api.Refusef("input[%d]: item %.100q is not stored here, or no longer; send the item itself",
+					i, id)
 			}
 		case id == "":
 			members["id"] = jsonText(api.NewID("item_"))
@@ -104,26 +103,10 @@ func readInput(raw rawJSON, find func(id string) rawJSON) ([]rawJSON, error) {
 	return items, nil
 }
 
-// chatMessage is a message in the format of package wire.
-type chatMessage struct {
-	Role       string         `json:"role"`
-	Content    rawJSON        `json:"content"`
-	Reasoning  string         `json:"reasoning_content,omitempty"`
-	ToolCalls  []chatToolCall `json:"tool_calls,omitempty"`
-	ToolCallID string         `json:"tool_call_id,omitempty"`
-	Name       string         `json:"name,omitempty"`
-}
-
-type chatToolCall struct {
-	ID       string       `json:"id,omitempty"`
-	Type     string       `json:"type"`
-	Function functionCall `json:"function"`
-}
-
 // conversation collects the messages and the tools of a request.
 type conversation struct {
-	messages []chatMessage
-	declared []chatTool
+	messages []api.Message
+	declared []api.Tool
 	tools    map[string]toolName // by the name that the model uses
 	calls    map[string]string   // names of earlier calls by id
 	left     wire.Notes          // items that were left out
@@ -151,11 +134,7 @@ func (c *conversation) add(raw rawJSON) error {
 	case "reasoning":
 		return c.reasoning(&it)
 	case "function_call":
-		text, err := argumentsOf(it.Arguments)
-		if err != nil {
-			return err
-		}
-		return c.call(&it, text)
+		return c.call(&it, argumentsOf(it.Arguments))
 	case "custom_tool_call":
 		return c.call(&it, string(api.AppendJSON(nil, customInput{it.Input})))
 	case "function_call_output", "custom_tool_call_output":
@@ -163,7 +142,7 @@ func (c *conversation) add(raw rawJSON) error {
 		if err != nil {
 			return err
 		}
-		c.messages = append(c.messages, chatMessage{Role: "tool", Content: jsonText(text), ToolCallID: it.CallID,
+		c.messages = append(c.messages, api.Message{Role: "tool", Content: text, ToolCallID: it.CallID,
 			Name: c.calls[it.CallID]})
 		return nil
 	case "additional_tools":
@@ -173,35 +152,31 @@ func (c *conversation) add(raw rawJSON) error {
 		if it.Execution != "client" {
 			break
 		}
-		text, err := argumentsOf(it.Arguments)
-		if err != nil {
-			return err
-		}
 		it.Name = clientSearch
-		return c.call(&it, text)
+		return c.call(&it, argumentsOf(it.Arguments))
 	case "tool_search_output":
 		if it.Execution != "client" {
 			break
 		}
-		c.messages = append(c.messages, chatMessage{Role: "tool", Content: c.found(it.Tools), ToolCallID: it.CallID,
+		c.messages = append(c.messages, api.Message{Role: "tool", Content: c.found(it.Tools), ToolCallID: it.CallID,
 			Name: clientSearch})
 		return nil
 	}
 	if text, ok := summaryOf(&it); ok {
-		c.messages = append(c.messages, chatMessage{Role: "user", Content: jsonText(text)})
+		c.messages = append(c.messages, api.Message{Role: "user", Content: text})
 		return nil
 	}
 	// A hosted tool's call, another server's compaction: the client sends it again with every request.
 	text := c.leftOut(it.Type)
 	if strings.HasSuffix(it.Type, "_output") || it.Type == "compaction" {
-		c.messages = append(c.messages, chatMessage{Role: "user", Content: jsonText(text)})
+		c.messages = append(c.messages, api.Message{Role: "user", Content: text})
 		return nil
 	}
 	m := c.assistant()
 	if m.Content != nil || m.ToolCalls != nil {
 		m = c.begin()
 	}
-	m.Content = jsonText(text)
+	m.Content = text
 	return nil
 }
 
@@ -210,17 +185,15 @@ type customInput struct {
 	Input string `json:"input"`
 }
 
-func argumentsOf(raw rawJSON) (string, error) {
+func argumentsOf(raw rawJSON) string {
 	var text string
 	switch {
 	case len(raw) == 0:
-		return "{}", nil
-	case raw[0] == '{':
-		return string(raw), nil
-	case json.Unmarshal(raw, &text) != nil:
-		return string(raw), nil // whatever it is, the client cannot take it back
+		return "{}"
+	case json.Unmarshal(raw, &text) != nil: // an object, or something that the client cannot take back
+		return string(raw)
 	}
-	return text, nil
+	return text
 }
 
 func (c *conversation) message(it *item) error {
@@ -230,25 +203,21 @@ func (c *conversation) message(it *item) error {
 	}
 	switch it.Role {
 	case "user":
-		c.messages = append(c.messages, chatMessage{Role: "user", Content: jsonText(text)})
+		c.messages = append(c.messages, api.Message{Role: "user", Content: text})
 	case "assistant":
 		m := c.assistant()
 		if m.Content != nil || m.ToolCalls != nil {
 			m = c.begin()
 		}
-		m.Content = jsonText(text)
+		m.Content = text
 	case "system", "developer":
 		// Chat templates take one system message, at the beginning.
 		if n := len(c.messages); n == 1 && c.messages[0].Role == "system" {
-			var before string
-			if err := json.Unmarshal(c.messages[0].Content, &before); err != nil {
-				return err
-			}
-			c.messages[0].Content = jsonText(before + "\n\n" + text)
+			c.messages[0].Content = fmt.Sprintf("%s\n\n%s", c.messages[0].Content, text)
 		} else if n == 0 {
-			c.messages = append(c.messages, chatMessage{Role: "system", Content: jsonText(text)})
+			c.messages = append(c.messages, api.Message{Role: "system", Content: text})
 		} else {
-			c.messages = append(c.messages, chatMessage{Role: it.Role, Content: jsonText(text)})
+			c.messages = append(c.messages, api.Message{Role: it.Role, Content: text})
 		}
 	default:
 		return fmt.Errorf(`field "role" is %.40q; it must be "user", "assistant", "system" or "developer"`, it.Role)
@@ -257,15 +226,15 @@ func (c *conversation) message(it *item) error {
 }
 
 // assistant returns the message for the assistant's items: the last one if it is the assistant's, else a new one.
-func (c *conversation) assistant() *chatMessage {
+func (c *conversation) assistant() *api.Message {
 	if n := len(c.messages); n > 0 && c.messages[n-1].Role == "assistant" {
 		return &c.messages[n-1]
 	}
 	return c.begin()
 }
 
-func (c *conversation) begin() *chatMessage {
-	c.messages = append(c.messages, chatMessage{Role: "assistant"})
+func (c *conversation) begin() *api.Message {
+	c.messages = append(c.messages, api.Message{Role: "assistant"})
 	return &c.messages[len(c.messages)-1]
 }
 
@@ -319,11 +288,7 @@ func (c *conversation) call(it *item, arguments string) error {
 	}
 	c.calls[it.CallID] = name
 	m := c.assistant()
-	m.ToolCalls = append(m.ToolCalls,
-		chatToolCall{ID: it.CallID, Type: "function", Function: functionCall{name, arguments}})
-	if m.Content == nil {
-		m.Content = null
-	}
+	m.ToolCalls = append(m.ToolCalls, api.NewCall(it.CallID, name, arguments))
 	return nil
 }
 

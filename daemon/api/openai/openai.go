@@ -86,14 +86,19 @@ func serveModel(s *api.Server, w http.ResponseWriter, r *http.Request) {
 	NotFound(s.NewWriter(w), fmt.Sprintf("model %.100q is not served here; GET /v1/models lists the served models", id))
 }
 
+// Refusal is the body of an error that has no code of package wire.
+type Refusal struct {
+	Error RefusalDetails `json:"error"`
+}
+
+// RefusalDetails say what is wrong with a request.
+type RefusalDetails struct {
+	Code    int    `json:"code"` // the HTTP status
+	Type    string `json:"type"`
+	Message string `json:"message"`
+}
+
 // NotFound answers with HTTP 404.
 func NotFound(w *api.Writer, message string) {
-	type body struct {
-		Code    int    `json:"code"`
-		Type    string `json:"type"`
-		Message string `json:"message"`
-	}
-	w.JSON(http.StatusNotFound, struct {
-		Error body `json:"error"`
-	}{body{http.StatusNotFound, "not_found_error", message}})
+	w.JSON(http.StatusNotFound, Refusal{RefusalDetails{http.StatusNotFound, "not_found_error", message}})
 }

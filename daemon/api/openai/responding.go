@@ -19,7 +19,6 @@ type responding struct {
 	keep      bool // store the finished response
 	summary   bool // thinking goes out as a summary, not as reasoning text
 	encrypted bool // and as encrypted_content too
-	logprobs  bool
 	api.Telemetry
 	meter api.Meter
 
@@ -47,7 +46,6 @@ type openItem struct {
 
 // begin fills in the response's fields that are known before the first event.
 func (c *responding) begin(in *responsesBody, req *wire.Request) {
-	c.logprobs = req.Sampling.Logprobs > 0
 	c.response = responseObject{
 		ID: c.response.ID, Object: "response", CreatedAt: c.api.s.Now().Unix(), Status: "in_progress",
 		Instructions: in.Instructions, MaxTokens: in.MaxOutputTokens,
@@ -221,7 +219,7 @@ func (c *responding) part(text string) outputPart {
 	return outputPart{Type: "reasoning_text", Text: text}
 }
 
-// partEvent returns the event for the open item's part; what is "added" or "done".
+// partEvent returns the event for the open item's part; the argument what is "added" or "done".
 func (c *responding) partEvent(what string) responseEvent {
 	e := responseEvent{ItemID: c.open.item.ID, OutputIndex: &c.open.index}
 	if c.open.item.Type == "reasoning" && c.summary {

@@ -260,6 +260,6 @@ func (a *responsesAPI) serveCancel(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if a.stored(out, r) != nil {
-		Fail(out, api.Refuse(fmt.Sprintf("response %.100q has ended", id)))
+		Fail(out, api.Refusef("response %.100q has ended", id))
 	}
 }

@@ -17,7 +17,7 @@ type responsesTool struct {
 	Name        string          `json:"name"`
 	Description string          `json:"description"`
 	Parameters  rawJSON         `json:"parameters"`
-	Strict      *bool           `json:"strict"`
+	Strict      bool            `json:"strict"`
 	Format      *customFormat   `json:"format"` // of a custom tool
 	Tools       []responsesTool `json:"tools"`  // of a namespace
 	Deferred    bool            `json:"defer_loading"`
@@ -28,20 +28,6 @@ type customFormat struct {
 	Type       string `json:"type"` // "text" or "grammar"
 	Syntax     string `json:"syntax"`
 	Definition string `json:"definition"`
-}
-
-// chatTool is a tool in the format of package wire.
-type chatTool struct {
-	Type     string       `json:"type"`
-	Function chatFunction `json:"function"`
-	Deferred bool         `json:"defer_loading,omitempty"`
-}
-
-type chatFunction struct {
-	Name        string  `json:"name"`
-	Description string  `json:"description,omitempty"`
-	Parameters  rawJSON `json:"parameters,omitempty"`
-	Strict      *bool   `json:"strict,omitempty"`
 }
 
 // toolName is a tool's name for the client; the model uses a single name.
@@ -71,11 +57,11 @@ func (c *conversation) declareIn(namespace string, tools []responsesTool, deferr
 	for i := range tools {
 		t := &tools[i]
 		name := toolName{namespace: namespace, name: t.Name, custom: t.Type == "custom"}
-		f := chatFunction{name.wire(), t.Description, t.Parameters, t.Strict}
+		f := api.Function{Name: name.wire(), Description: t.Description, Parameters: t.Parameters, Strict: t.Strict}
 		switch {
 		case t.Type == "function":
 		case t.Type == "custom":
-			f = chatFunction{name.wire(), t.customDescription(), rawJSON(customSchema), nil}
+			f = api.Function{Name: name.wire(), Description: t.customDescription(), Parameters: rawJSON(customSchema)}
 		case t.Type == "namespace" && namespace == "":
 			c.declareIn(t.Name, t.Tools, deferred || t.Deferred)
 			continue
@@ -90,13 +76,13 @@ func (c *conversation) declareIn(namespace string, tools []responsesTool, deferr
 		if _, ok := c.tools[f.Name]; ok && deferred { // found before, or offered from the start
 			continue
 		}
-		c.declared = append(c.declared, chatTool{"function", f, deferred || t.Deferred})
+		c.declared = append(c.declared, api.Tool{Type: "function", Function: f, Deferred: deferred || t.Deferred})
 		c.tools[f.Name] = name
 	}
 }
 
 // offered returns the tools. Those that only a search of OpenAI's servers would find are offered from the start.
-func (c *conversation) offered() []chatTool {
+func (c *conversation) offered() []api.Tool {
 	if c.hostedSearch {
 		for i := range c.declared {
 			c.declared[i].Deferred = false
@@ -106,7 +92,7 @@ func (c *conversation) offered() []chatTool {
 }
 
 // found adds the tools that a client's search has found, and returns the parts of the result that refer to them.
-func (c *conversation) found(tools []responsesTool) rawJSON {
+func (c *conversation) found(tools []responsesTool) any {
 	c.declare(tools, true)
 	parts := []map[string]string{}
 	refer := func(namespace string, tools []responsesTool) {
@@ -123,9 +109,9 @@ func (c *conversation) found(tools []responsesTool) rawJSON {
 		}
 	}
 	if len(parts) == 0 {
-		return jsonText("No tools were found.")
+		return "No tools were found."
 	}
-	return api.AppendJSON(nil, parts)
+	return parts
 }
 
 // customSchema is the schema of a custom tool's arguments: one text.
@@ -176,22 +162,20 @@ func (c *conversation) choice(raw rawJSON) (any, error) {
 	switch in.Type {
 	case "function", "custom":
 		name := toolName{namespace: in.Namespace, name: in.Name}
-		return chatTool{Type: "function", Function: chatFunction{Name: name.wire()}}, nil
+		return api.NewTool(api.Function{Name: name.wire()}), nil
 	case "allowed_tools":
-		allowed := []chatTool{}
+		allowed := []api.Tool{}
 		for _, t := range in.Tools {
 			if t.Type != "" && t.Type != "function" && t.Type != "custom" {
 				continue
 			}
 			allowed = append(allowed,
-				chatTool{Type: "function",
-					Function: chatFunction{Name: toolName{namespace: t.Namespace, name: t.Name}.wire()}})
+				api.NewTool(api.Function{Name: toolName{namespace: t.Namespace, name: t.Name}.wire()}))
 		}
 		if len(allowed) == 0 && len(in.Tools) > 0 { // none but tools that OpenAI runs are allowed
 			return "none", nil
 		}
-		return map[string]any{"type": in.Type, in.Type: map[string]any{"mode": cmp.Or(in.Mode, "auto"),
-			"tools": allowed}}, nil
+		return api.NewAllowed(cmp.Or(in.Mode, "auto"), allowed), nil
 	}
 	if in.Type == "" {
 		return nil, api.Refuse(`field "tool_choice.type" is missing; it must be "function", "custom" or ` +

@@ -53,7 +53,7 @@ type responsesBody struct {
 	api.Telemetry
 }
 
-// Opens has the types of what is decoded later.
+// Opens returns the types of the members that are decoded later, by name.
 func (responsesBody) Opens() map[string]any {
 	return map[string]any{"input": item{}, "tools": responsesTool{}, "tool_choice": toolChoice{}}
 }
@@ -91,8 +91,8 @@ var includes = []string{includeEncrypted, includeLogprobs, "web_search_call.acti
 
 // responsesRequest is the translated request, in the format of package wire.
 type responsesRequest struct {
-	Messages  []chatMessage  `json:"messages"`
-	Tools     []chatTool     `json:"tools,omitempty"`
+	Messages  []api.Message  `json:"messages"`
+	Tools     []api.Tool     `json:"tools,omitempty"`
 	Choice    any            `json:"tool_choice,omitempty"`
 	Parallel  *bool          `json:"parallel_tool_calls,omitempty"`
 	Effort    *string        `json:"reasoning_effort,omitempty"`
@@ -155,14 +155,14 @@ func (a *responsesAPI) read(r *http.Request) (*responding, *wire.Request, error)
 
 	conv := conversation{tools: map[string]toolName{}}
 	if in.Instructions != nil && *in.Instructions != "" {
-		conv.messages = append(conv.messages, chatMessage{Role: "system", Content: jsonText(*in.Instructions)})
+		conv.messages = append(conv.messages, api.Message{Role: "system", Content: *in.Instructions})
 	}
 	if in.Previous != nil {
 		old := a.store.get(c.owner, *in.Previous)
 		if old == nil {
 			return nil, nil,
-				api.Refuse(fmt.Sprintf("previous_response_id: response %.100q is not stored here, or no longer; "+
-					"send the whole conversation as input", *in.Previous))
+				api.Refusef("previous_response_id: response %.100q is not stored here, or no longer; send the whole "+
+					"conversation as input", *in.Previous)
 		}
 		c.history = slices.Clip(old.history)
 	}
@@ -184,9 +184,9 @@ func (a *responsesAPI) read(r *http.Request) (*responding, *wire.Request, error)
 	for i, item := range c.history {
 		if err := conv.add(item); err != nil {
 			if n := i - (len(c.history) - len(c.input)); n >= 0 {
-				return nil, nil, api.Refuse(fmt.Sprintf("input[%d]: %v", n, err))
+				return nil, nil, api.Refusef("input[%d]: %v", n, err)
 			}
-			return nil, nil, api.Refuse(fmt.Sprintf("previous_response_id: %v", err))
+			return nil, nil, api.Refusef("previous_response_id: %v", err)
 		}
 	}
 	if len(conv.messages) == 0 {
@@ -239,8 +239,8 @@ func (r *reasoningOptions) preserves() (*bool, error) {
 	case *r.Context == "all_turns":
 		all = true
 	case *r.Context != "current_turn":
-		return nil, api.Refuse(fmt.Sprintf(`field "reasoning.context" is %.40q; it must be "auto", "all_turns" or `+
-			`"current_turn"`, *r.Context))
+		return nil, api.Refusef(`field "reasoning.context" is %.40q; it must be "auto", "all_turns" or "current_turn"`,
+			*r.Context)
 	}
 	return &all, nil
 }
@@ -248,21 +248,21 @@ func (r *reasoningOptions) preserves() (*bool, error) {
 // check refuses values that the server cannot honour.
 func (in *responsesBody) check() error {
 	if in.Truncation != nil && *in.Truncation != "disabled" && *in.Truncation != "auto" {
-		return api.Refuse(fmt.Sprintf(`field "truncation" is %.40q; it must be "auto" or "disabled"`, *in.Truncation))
+		return api.Refusef(`field "truncation" is %.40q; it must be "auto" or "disabled"`, *in.Truncation)
 	}
 	if in.MaxOutputTokens != nil && *in.MaxOutputTokens < 1 {
-		return api.Refuse(fmt.Sprintf(`field "max_output_tokens" is %d; it must be 1 or more`, *in.MaxOutputTokens))
+		return api.Refusef(`field "max_output_tokens" is %d; it must be 1 or more`, *in.MaxOutputTokens)
 	}
 	for _, s := range in.Include {
 		if !slices.Contains(includes, s) {
-			return api.Refuse(fmt.Sprintf(`field "include" has %.60q; it must have values of %q`, s, includes))
+			return api.Refusef(`field "include" has %.60q; it must have values of %q`, s, includes)
 		}
 	}
 	if in.Metadata != nil {
 		var m map[string]string
 		if err := json.Unmarshal(in.Metadata, &m); err != nil || len(in.Metadata) > wire.MaxMetadataBytes {
-			return api.Refuse(fmt.Sprintf(`field "metadata" must be an object of strings with up to %d bytes`,
-				wire.MaxMetadataBytes))
+			return api.Refusef(`field "metadata" must be an object of strings with up to %d bytes`,
+				wire.MaxMetadataBytes)
 		}
 	}
 	return nil

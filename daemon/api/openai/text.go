@@ -2,7 +2,6 @@ package openai
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 
@@ -56,8 +55,8 @@ func (c *completion) readText(r *http.Request) (list []*wire.Request, err error)
 		return nil, err
 	}
 	if len(prompts)*n > maxAnswers {
-		return nil, api.Refuse(fmt.Sprintf("%d prompts with %d answers each are more than the %d answers that one "+
-			"request may ask for", len(prompts), n, maxAnswers))
+		return nil, api.Refusef("%d prompts with %d answers each are more than the %d answers that one request may "+
+			"ask for", len(prompts), n, maxAnswers)
 	}
 	req, err := body.Request(c.id, struct {
 		Prompt string `json:"prompt"`

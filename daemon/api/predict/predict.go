@@ -5,7 +5,6 @@ package predict
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -75,7 +74,7 @@ func instances(body []byte) ([]map[string]json.RawMessage, error) {
 			`"@requestFormat"`)
 	}
 	if n := len(in.Instances); n > maxInstances {
-		return nil, api.Refuse(fmt.Sprintf(`field "instances" has %d elements; the maximum is %d`, n, maxInstances))
+		return nil, api.Refusef(`field "instances" has %d elements; the maximum is %d`, n, maxInstances)
 	}
 	return in.Instances, nil
 }
@@ -107,9 +106,9 @@ func serve(s *api.Server, formats map[string]api.Route, w http.ResponseWriter, r
 func answer(s *api.Server, formats map[string]api.Route, of *http.Request, in map[string]json.RawMessage) (
 	body json.RawMessage) {
 	refused := func(message string) json.RawMessage {
-		rec := &recorder{}
+		rec := &api.Kept{}
 		openai.Fail(s.NewWriter(rec), api.Refuse(message))
-		return rec.body.Bytes()
+		return rec.Body
 	}
 	var format string
 	if json.Unmarshal(in[formatField], &format) != nil || format == "" {
@@ -133,37 +132,10 @@ func answer(s *api.Server, formats map[string]api.Route, of *http.Request, in ma
 	r := of.Clone(of.Context())
 	r.URL = &url.URL{Path: route.Path}
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
-	rec := &recorder{}
+	rec := &api.Kept{Max: maxAnswer}
 	route.Handle(rec, r)
-	if !json.Valid(rec.body.Bytes()) {
+	if !json.Valid(rec.Body) {
 		return refused("the answer is longer than this endpoint takes, or no JSON")
 	}
-	return rec.body.Bytes()
-}
-
-// recorder keeps the answer to one instance.
-type recorder struct {
-	header http.Header
-	body   bytes.Buffer
-}
-
-var errLong = errors.New("the answer is too long")
-
-// Header implements http.ResponseWriter.
-func (r *recorder) Header() http.Header {
-	if r.header == nil {
-		r.header = http.Header{}
-	}
-	return r.header
-}
-
-// WriteHeader implements http.ResponseWriter: an error's body says it, too.
-func (r *recorder) WriteHeader(int) {}
-
-// Write implements http.ResponseWriter.
-func (r *recorder) Write(b []byte) (int, error) {
-	if r.body.Len()+len(b) > maxAnswer {
-		return 0, errLong
-	}
-	return r.body.Write(b)
+	return rec.Body
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"time"
@@ -23,8 +22,8 @@ func (k *Streams) Keep(next http.HandlerFunc) http.HandlerFunc {
 			return
 		}
 		if len(id) > maxIDBytes {
-			openai.Fail(k.s.NewWriter(w), api.Refuse(fmt.Sprintf("the header %s has %d bytes; it must have at most %d",
-				Header, len(id), maxIDBytes)))
+			openai.Fail(k.s.NewWriter(w), api.Refusef("the header %s has %d bytes; it must have at most %d", Header,
+				len(id), maxIDBytes))
 			return
 		}
 		raw, err := api.ReadBody(r)
@@ -37,7 +36,7 @@ func (k *Streams) Keep(next http.HandlerFunc) http.HandlerFunc {
 			Stream bool `json:"stream"`
 		}
 		if json.Unmarshal(raw, &in) != nil || !in.Stream {
-			next(w, r) // next refuses what is no JSON
+			next(w, r) // next refuses a body that is not JSON
 			return
 		}
 		ctx, stop := api.WithStop(context.WithoutCancel(r.Context()))
@@ -85,7 +84,7 @@ func (t *tee) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// FlushError sends what is buffered, for http.ResponseController.
+// FlushError sends the buffered bytes, for http.ResponseController.
 func (t *tee) FlushError() error {
 	if t.gone {
 		return nil

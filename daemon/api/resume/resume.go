@@ -37,7 +37,6 @@ type Streams struct {
 
 	mu       sync.Mutex
 	sessions []*session // oldest first
-	last     uint64
 }
 
 // New returns an empty Streams.
@@ -77,8 +76,6 @@ func (k *Streams) find(owner uint32, id string) *session {
 func (k *Streams) add(s *session) {
 	k.mu.Lock()
 	k.expire(s.begun)
-	k.last++
-	s.number = k.last
 	var gone []*session
 	own := 1
 	for i := len(k.sessions) - 1; i >= 0; i-- {
@@ -122,8 +119,8 @@ func (k *Streams) serveStream(w http.ResponseWriter, r *http.Request) {
 		from, err = strconv.ParseInt(q.Get("from"), 10, 64)
 	}
 	if err != nil || from < 0 {
-		openai.Fail(k.s.NewWriter(w), api.Refuse(fmt.Sprintf(`"from" is %.40q; it must be a number of bytes, 0 or more`,
-			q.Get("from"))))
+		openai.Fail(k.s.NewWriter(w), api.Refusef(`"from" is %.40q; it must be a number of bytes, 0 or more`,
+			q.Get("from")))
 		return
 	}
 	s := k.find(k.s.Owner(r.Context()), id)
@@ -133,8 +130,8 @@ func (k *Streams) serveStream(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if total, kept, _ := s.state(); from < kept || from > total {
-		openai.Fail(k.s.NewWriter(w), api.Refuse(fmt.Sprintf(`"from" is %d; bytes %d to %d of this stream are kept`,
-			from, kept, total)))
+		openai.Fail(k.s.NewWriter(w), api.Refusef(`"from" is %d; bytes %d to %d of this stream are kept`, from, kept,
+			total))
 		return
 	}
 	k.replay(w, r, s, from)
@@ -181,8 +178,8 @@ func (k *Streams) serveStop(w http.ResponseWriter, r *http.Request) {
 func (k *Streams) idOf(w http.ResponseWriter, r *http.Request) (string, bool) {
 	id := r.URL.Query().Get("conv_id")
 	if id == "" || len(id) > maxIDBytes {
-		openai.Fail(k.s.NewWriter(w), api.Refuse(fmt.Sprintf(
-			`"conv_id" has %d bytes; it must be the id of a stream, of 1…%d bytes`, len(id), maxIDBytes)))
+		openai.Fail(k.s.NewWriter(w), api.Refusef(`"conv_id" has %d bytes; it must be the id of a stream, of 1…%d `+
+			`bytes`, len(id), maxIDBytes))
 		return "", false
 	}
 	return id, true
@@ -209,8 +206,8 @@ func (k *Streams) serveLookup(w http.ResponseWriter, r *http.Request) {
 		if bad := json.Unmarshal(raw, &in); bad != nil {
 			err = api.Refuse(`the body must be {"conversation_ids":["ID",…]}: ` + bad.Error())
 		} else if len(in.IDs) > maxLookup {
-			err = api.Refuse(fmt.Sprintf(`field "conversation_ids" has %d entries; it must have at most %d`,
-				len(in.IDs), maxLookup))
+			err = api.Refusef(`field "conversation_ids" has %d entries; it must have at most %d`, len(in.IDs),
+				maxLookup)
 		}
 	}
 	if err != nil {

@@ -12,11 +12,10 @@ var errLost = errors.New("the stream's bytes at this offset are no longer kept")
 
 // session is a stream: the bytes of its answer, as they were sent, and those that read them.
 type session struct {
-	id     string
-	owner  uint32
-	number uint64 // counts up
-	begun  time.Time
-	stop   context.CancelFunc // ends the answer with what it has: its last event follows
+	id    string
+	owner uint32
+	begun time.Time
+	stop  context.CancelFunc // ends the answer with what it has: its last event follows
 
 	mu      sync.Mutex
 	tail    []byte        // the newest bytes, at most maxSessionBytes

@@ -87,7 +87,7 @@ func (l Downloads) Running(list []download.State) (out []download.State) {
 	return out
 }
 
-// News appends the events of what is new of the downloads.
+// News appends an event for each download that has changed since the last call.
 func (l Downloads) News(dst []byte, list []download.State) []byte {
 	for i := range list {
 		d := &list[i]

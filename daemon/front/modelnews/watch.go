@@ -91,7 +91,7 @@ type Source struct {
 	Reloads   func() int64 // how often the presets were read again
 }
 
-// Serve tells a client what is new, until it leaves or the front ends.
+// Serve sends a client the news of models, until it leaves or the front ends.
 func (s *Source) Serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")

@@ -44,7 +44,7 @@ func Quiet(f *os.File, onStop, onContinue func()) (restore func()) {
 // there is one handler from then on, for as long as the program runs.
 var stops struct {
 	once  sync.Once
-	quiet atomic.Pointer[quietTerminal] // what is to be restored; nil = nothing
+	quiet atomic.Pointer[quietTerminal] // the terminal to restore; nil = none
 }
 
 func handleStops() {

@@ -1,12 +1,12 @@
-// Package ui is what the commands know about terminals: whether there is one, which escapes it may be sent, a
-// status line that is drawn and cleaned away, and text from a model made safe to show.
+// Package ui writes to terminals and pipes for the commands: it decides which escape sequences an output gets, draws
+// and clears a status line, and makes the text of a model safe to show.
 //
-// Two things are kept apart. A Terminal that is not one (a pipe, a file) gets text and nothing else: no colour, no
-// status line, bytes as they came. NO_COLOR (no-color.org) or TERM=dumb on a terminal takes the escapes away but
-// keeps the status line, which needs only carriage returns.
+// A pipe or a file gets text alone: no colour, no status line, the bytes unchanged. On a terminal with NO_COLOR
+// (no-color.org) or TERM=dumb there are no escapes, but the status line, which needs only carriage returns, stays.
 package ui
 
 import (
+	"encoding/json"
 	"io"
 	"os"
 	"strconv"
@@ -83,7 +83,7 @@ func New(w io.Writer, tty, colored bool, width func() int) *Terminal {
 	}
 }
 
-// Window returns a terminal with a window of a size, for tests of what is shown in it.
+// Window returns a terminal with a window of cols × rows, for tests of its content.
 func Window(w io.Writer, colored bool, cols, rows int) *Terminal {
 	t := New(w, true, colored, func() int { return cols })
 	t.capable, t.height = true, func() int { return rows }
@@ -133,6 +133,15 @@ func (t *Terminal) write(s string) error {
 
 // Println is Print with a newline.
 func (t *Terminal) Println(s string) error { return t.Print(s + "\n") }
+
+// JSON prints v as one line of JSON.
+func (t *Terminal) JSON(v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return t.Println(string(b))
+}
 
 // Text writes a model's text: as it came to a pipe; on a terminal with control characters made visible, and broken into
 // lines at words.

@@ -7,9 +7,9 @@ import (
 )
 
 // wrap breaks a model's text, as it streams, into lines of a window at spaces. Characters are written at once; when a
-// word reaches the margin, what is shown of it is taken back and written on the next line. Code stays as it is: lines
-// between fences, lines indented by four columns or a tab, rows of tables. So does a word as long as a line, which the
-// terminal breaks: an address that is copied has no line break in it.
+// word reaches the margin, its shown part is erased and written on the next line. Code stays as it is: lines between
+// fences, lines indented by four columns or a tab, rows of tables. So does a word as long as a line, which the terminal
+// breaks: an address that is copied has no line break in it.
 type wrap struct {
 	col   int    // of the cursor
 	from  int    // the column at which the newest word begins

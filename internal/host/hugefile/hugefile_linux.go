@@ -15,9 +15,11 @@ import (
 
 const (
 	hugePage = 2 << 20
-	// piece is mapped at a time: enough that a disk reads it in one go, and a stop is noticed within a second.
+	// piece is the size of one mapping: large enough for sequential reads, small enough that a stop is noticed within a
+	// second.
 	piece = 32 * hugePage
-	// enough is the share of a piece in huge pages at which it is left alone: the ends of a file never are.
+	// enough is the share of huge pages at which a piece is not read again. It is below 1 because the ends of a file
+	// never are in huge pages.
 	enough = 0.75
 )
 
@@ -71,15 +73,15 @@ func Read(path string, available uint64, o Options) (Pages, error) {
 	return p, nil
 }
 
-// populate maps n bytes of a file from at on, reads what is not in the cache, and returns how many of them are in huge
-// pages.
+// populate maps n bytes of a file from at on, reads those that are not in the cache, and returns how many of them are
+// in huge pages.
 func populate(f *os.File, at, n int64) (huge int64, err error) {
 	m, err := unix.Mmap(int(f.Fd()), at, int(n), unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
 		return 0, os.NewSyscallError("mmap", err)
 	}
 	defer func() { _ = unix.Munmap(m) }()
-	_ = unix.Madvise(m, unix.MADV_HUGEPAGE) // it widens what is read at once; not every kernel can
+	_ = unix.Madvise(m, unix.MADV_HUGEPAGE) // larger reads; not every kernel can
 	if err := unix.Madvise(m, unix.MADV_POPULATE_READ); err != nil {
 		return 0, os.NewSyscallError("madvise", err)
 	}

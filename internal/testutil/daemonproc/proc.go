@@ -1,9 +1,10 @@
-// Package daemonproc runs a built uma-serve as a child process, for benchmarks and end-to-end tests: on a socket in
-// a new directory, stopped by PID, observed through the system.
+// Package daemonproc runs a built uma-serve, or a llama-server beside it, as a child process, for benchmarks and
+// end-to-end tests: on a socket in a new directory, stopped by PID, observed through the system.
 package daemonproc
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,7 +18,7 @@ import (
 	"time"
 )
 
-// Proc is a running daemon.
+// Proc is a running server.
 type Proc struct {
 	Socket string
 	Cmd    *exec.Cmd
@@ -27,21 +28,27 @@ type Proc struct {
 	err  error // of Wait; read after done
 
 	mu  sync.Mutex
-	log bytes.Buffer // stderr
+	log bytes.Buffer // stderr; of llama-server stdout too
 }
 
-// Write collects stderr.
+// Write collects the log.
 func (p *Proc) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.log.Write(b)
 }
 
-// Log returns the daemon's stderr so far.
+// Log returns the server's log so far.
 func (p *Proc) Log() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.log.String()
+}
+
+// Tail returns the end of the log, 8,000 bytes at most.
+func (p *Proc) Tail() string {
+	log := p.Log()
+	return log[max(0, len(log)-8000):]
 }
 
 // Start runs bin with args and waits until it answers that it is ready, or has ended, or timeout passed.
@@ -51,19 +58,37 @@ func Start(bin string, timeout time.Duration, env []string, args ...string) (*Pr
 
 // StartTo is Start with stderr as the daemon's stderr, which Log then lacks.
 func StartTo(stderr *os.File, bin string, timeout time.Duration, env []string, args ...string) (*Proc, error) {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), timeout, fmt.Errorf("no answer within %v", timeout))
+	defer cancel()
+	return start(ctx, bin, func(p *Proc) {
+		p.Cmd.Args = append(append(p.Cmd.Args, "--socket", p.Socket), args...)
+		// A new cache directory, and no configuration file of the user: learned step costs or options would make two
+		// runs different.
+		p.Cmd.Env = append(append(os.Environ(), "XDG_CACHE_HOME="+p.dir, "UMA_CONFIG="), env...)
+		if stderr != nil {
+			p.Cmd.Stderr = stderr
+		}
+	})
+}
+
+// StartLlama runs a llama-server likewise, until ctx ends: then it is stopped, and the error wraps the cause. It looks
+// for the libraries of back ends in its own folder and in dir, the working directory; "" = the caller's.
+func StartLlama(ctx context.Context, bin, dir string, args ...string) (*Proc, error) {
+	return start(ctx, bin, func(p *Proc) {
+		p.Cmd.Args = append(append(p.Cmd.Args, "--host", p.Socket), args...)
+		p.Cmd.Dir, p.Cmd.Stdout = dir, p
+	})
+}
+
+// start runs bin, as set completes its command, and waits until it is ready.
+func start(ctx context.Context, bin string, set func(p *Proc)) (*Proc, error) {
 	dir, err := os.MkdirTemp("", "uma")
 	if err != nil {
 		return nil, err
 	}
-	p := &Proc{dir: dir, Socket: filepath.Join(dir, "uma.sock"), done: make(chan struct{})}
-	p.Cmd = exec.Command(bin, append([]string{"--socket", p.Socket}, args...)...)
-	// A new cache directory, and no configuration file of the user: learned step costs or options would make two runs
-	// different.
-	p.Cmd.Env = append(append(os.Environ(), "XDG_CACHE_HOME="+dir, "UMA_CONFIG="), env...)
+	p := &Proc{dir: dir, Socket: filepath.Join(dir, "uma.sock"), done: make(chan struct{}), Cmd: exec.Command(bin)}
 	p.Cmd.Stderr = p
-	if stderr != nil {
-		p.Cmd.Stderr = stderr
-	}
+	set(p)
 	if err := p.Cmd.Start(); err != nil {
 		os.RemoveAll(dir)
 		return nil, err
@@ -72,20 +97,19 @@ func StartTo(stderr *os.File, bin string, timeout time.Duration, env []string, a
 		p.err = p.Cmd.Wait()
 		close(p.done)
 	}()
-	for deadline := time.Now().Add(timeout); ; time.Sleep(20 * time.Millisecond) {
-		select {
-		case <-p.done:
-			os.RemoveAll(dir)
-			return nil, fmt.Errorf("%s ended while starting: %v\n%s", bin, p.err, p.Log())
-		default:
-		}
+	for {
 		var h struct{ Status string }
 		if body, err := p.Ask("health"); err == nil && json.Unmarshal([]byte(body), &h) == nil && h.Status == "ok" {
 			return p, nil
 		}
-		if time.Now().After(deadline) {
+		select {
+		case <-p.done:
+			os.RemoveAll(dir)
+			return nil, fmt.Errorf("%s ended while starting: %v\n%s", bin, p.err, p.Tail())
+		case <-ctx.Done():
 			p.Stop(time.Second)
-			return nil, fmt.Errorf("%s was not ready after %v\n%s", bin, timeout, p.Log())
+			return nil, fmt.Errorf("%s was not ready: %w\n%s", bin, context.Cause(ctx), p.Tail())
+		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }

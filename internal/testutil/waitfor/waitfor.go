@@ -36,7 +36,7 @@ func poll(ok func() bool, limit time.Duration) bool {
 	}
 }
 
-// Recv returns what comes from c, or its zero value when c is closed. It fails the test with what after Limit.
+// Recv returns the next value of c, or its zero value when c is closed. It fails the test with what after Limit.
 func Recv[T any](t testing.TB, what string, c <-chan T) T {
 	t.Helper()
 	limit := time.NewTimer(Limit)

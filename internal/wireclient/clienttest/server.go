@@ -56,7 +56,7 @@ const (
 	MetricsEmpty = `{}`
 )
 
-// Request is a generation request as it came.
+// Request is a generation request, as its frame was parsed.
 type Request struct {
 	wire.Request
 	Cancelled <-chan struct{} // closed by the client's cancel and by the end of the connection

@@ -41,8 +41,8 @@ func FromMs(ms float64) time.Duration {
 	return time.Duration(math.Round(ms*1000)) * time.Microsecond
 }
 
-// AppendFloat32 appends the shortest text that reads back as f. JSON has no infinities: they become the largest
-// finite numbers, and what is not a number 0.
+// AppendFloat32 appends the shortest text that reads back as f. JSON has no infinities: they become the largest finite
+// numbers, and NaN 0.
 func AppendFloat32(dst []byte, f float32) []byte {
 	switch x := float64(f); {
 	case math.IsNaN(x):

@@ -62,9 +62,7 @@ func Member(text []byte, name string) (value string, found, ended bool) {
 			}
 			return value, true, false
 		}
-		if whole, bad := m.value(); bad {
-			return "", false, true
-		} else if !whole {
+		if !m.value() {
 			return "", false, false
 		}
 	}
@@ -110,36 +108,37 @@ func (m *memberScan) str() (raw []byte, ok bool) {
 	return nil, false
 }
 
-// value passes the value that begins here. Brackets are counted and not matched: whether the text is JSON is not asked.
-func (m *memberScan) value() (whole, bad bool) {
+// value passes the value that begins here; false: its end is missing. Brackets are counted and not matched: whether the
+// text is JSON is not asked.
+func (m *memberScan) value() (whole bool) {
 	depth := 0
 	for m.at < len(m.text) {
 		switch m.text[m.at] {
 		case '"':
 			if _, ok := m.str(); !ok {
 				m.at = len(m.text)
-				return false, false
+				return false
 			}
 			if depth == 0 {
-				return true, false
+				return true
 			}
 			continue
 		case '{', '[':
 			depth++
 		case '}', ']':
 			if depth--; depth < 0 {
-				return true, false // the object's own end follows
+				return true // the object's own end follows
 			}
 			if depth == 0 {
 				m.at++
-				return true, false
+				return true
 			}
 		case ',':
 			if depth == 0 {
-				return true, false
+				return true
 			}
 		}
 		m.at++
 	}
-	return false, false
+	return false
 }

@@ -1,8 +1,6 @@
 package reports
 
-import (
-	"github.com/uma-serve/uma-serve/ipc/wire"
-)
+import "github.com/uma-serve/uma-serve/ipc/wire"
 
 // WhyReport answers a why question: newest request first.
 type WhyReport struct {

@@ -40,12 +40,8 @@ const (
 // ParseURL parses a URL and reads the namespace key. Errors name the wrong part.
 func ParseURL(raw string) (Config, error) {
 	c := Config{MaxBytes: 1 << 30, ConnectTimeout: time.Second}
-	u, err := url.Parse(raw)
+	u, options, err := fault.ParseURL(raw)
 	if err != nil {
-		var reason *url.Error
-		if errors.As(err, &reason) {
-			err = reason.Err
-		}
 		return c, err
 	}
 	switch {
@@ -64,17 +60,8 @@ func ParseURL(raw string) (Config, error) {
 	}
 	c.Master = net.JoinHostPort(u.Hostname(), port)
 	c.Metadata = "http://" + net.JoinHostPort(u.Hostname(), defaultMetadataPort) + "/metadata"
-	options, err := url.ParseQuery(u.RawQuery)
-	if err != nil {
-		return c, fmt.Errorf("options: %w", err)
-	}
-	for name, values := range options {
-		if len(values) > 1 {
-			return c, fmt.Errorf("option %s is given %d times", name, len(values))
-		}
-		if err := c.option(name, values[0]); err != nil {
-			return c, fmt.Errorf("option %s: %w", name, err)
-		}
+	if err := fault.SetOptions(options, c.option); err != nil {
+		return c, err
 	}
 	if c.Key == nil {
 		return c, errors.New("option namespace_key_file is missing: Mooncake Store authenticates no client, so " +

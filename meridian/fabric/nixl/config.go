@@ -47,12 +47,8 @@ const (
 // ParseURL parses a URL and reads the namespace key. Errors name the wrong part.
 func ParseURL(raw string) (Config, error) {
 	c := Config{Library: defaultLibrary, PoolBytes: 512 << 20, MaxBytes: 64 << 20}
-	u, err := url.Parse(raw)
+	u, options, err := fault.ParseURL(raw)
 	if err != nil {
-		var reason *url.Error
-		if errors.As(err, &reason) {
-			err = reason.Err
-		}
 		return c, err
 	}
 	switch {
@@ -66,17 +62,8 @@ func ParseURL(raw string) (Config, error) {
 		return c, fmt.Errorf("path %q: an agent has none", u.Path)
 	}
 	c.Listen = withPort(u.Host)
-	options, err := url.ParseQuery(u.RawQuery)
-	if err != nil {
-		return c, fmt.Errorf("options: %w", err)
-	}
-	for name, values := range options {
-		if len(values) > 1 {
-			return c, fmt.Errorf("option %s is given %d times", name, len(values))
-		}
-		if err := c.option(name, values[0]); err != nil {
-			return c, fmt.Errorf("option %s: %w", name, err)
-		}
+	if err := fault.SetOptions(options, c.option); err != nil {
+		return c, err
 	}
 	switch {
 	case c.Key == nil:
@@ -120,9 +107,9 @@ func (c *Config) option(name, value string) (err error) {
 			err = errors.New("is empty, want the path of libnixl_capi.so")
 		}
 	case "pool":
-		c.PoolBytes, err = size(value, 1<<20, 1<<40)
+		c.PoolBytes, err = fault.ParseSize(value, 1<<20, 1<<40)
 	case "max":
-		c.MaxBytes, err = size(value, 4<<10, 1<<34)
+		c.MaxBytes, err = fault.ParseSize(value, 4<<10, 1<<34)
 	case "socket":
 		// The kernel's limit is 108 bytes with the final zero.
 		if c.Socket = value; !filepath.IsAbs(value) || len(value) > 107 {
@@ -132,14 +119,6 @@ func (c *Config) option(name, value string) (err error) {
 		return errors.New("is unknown; known are namespace_key_file, peers, library, pool, max, socket")
 	}
 	return err
-}
-
-func size(s string, least, most int64) (int64, error) {
-	n, err := fault.ParseBytes(s)
-	if err == nil && (n < least || n > most) {
-		err = fmt.Errorf("%s is outside of %d to %d bytes", s, least, most)
-	}
-	return n, err
 }
 
 // WithSocket returns a URL of this fabric with the option socket, unless it has one. Other URLs are unchanged.

@@ -58,12 +58,8 @@ const (
 func ParseURL(raw string) (Config, error) {
 	c := Config{TTL: 24 * time.Hour, ChunkBytes: 1 << 20, MaxBytes: 1 << 30, Conns: 4, Prefix: "uma",
 		ConnectTimeout: 2 * time.Second}
-	u, err := url.Parse(raw)
+	u, options, err := fault.ParseURL(raw)
 	if err != nil {
-		var reason *url.Error
-		if errors.As(err, &reason) {
-			err = reason.Err // without the URL, which may contain a password
-		}
 		return c, err
 	}
 	secure := false
@@ -92,18 +88,17 @@ func ParseURL(raw string) (Config, error) {
 			return c, fmt.Errorf("database (the path): %w", err)
 		}
 	}
-	options, err := url.ParseQuery(u.RawQuery)
-	if err != nil {
-		return c, fmt.Errorf("options: %w", err)
-	}
 	var files tlsFiles
-	for name, values := range options {
-		if len(values) > 1 && name != "addr" {
-			return c, fmt.Errorf("option %s is given %d times", name, len(values))
+	for _, v := range options["addr"] {
+		if address, err = addressOf(v); err != nil {
+			return c, fmt.Errorf("option addr: %w", err)
 		}
-		if err := c.option(name, values, &files); err != nil {
-			return c, fmt.Errorf("option %s: %w", name, err)
-		}
+		c.Addresses = append(c.Addresses, address)
+	}
+	delete(options, "addr")
+	err = fault.SetOptions(options, func(name, value string) error { return c.option(name, value, &files) })
+	if err != nil {
+		return c, err
 	}
 	if secure {
 		c.TLS, err = files.config()
@@ -115,8 +110,7 @@ func ParseURL(raw string) (Config, error) {
 	return c, nil
 }
 
-func (c *Config) option(name string, values []string, files *tlsFiles) (err error) {
-	value := values[0]
+func (c *Config) option(name, value string, files *tlsFiles) (err error) {
 	switch name {
 	case "ttl":
 		c.TTL, err = duration(value, 0, 365*24*time.Hour)
@@ -124,24 +118,16 @@ func (c *Config) option(name string, values []string, files *tlsFiles) (err erro
 		c.ConnectTimeout, err = duration(value, time.Millisecond, time.Minute)
 	case "chunk":
 		var n int64
-		n, err = size(value, minChunk, maxChunk)
+		n, err = fault.ParseSize(value, minChunk, maxChunk)
 		c.ChunkBytes = int(n)
 	case "max":
-		c.MaxBytes, err = size(value, minChunk, 1<<40)
+		c.MaxBytes, err = fault.ParseSize(value, minChunk, 1<<40)
 	case "conns":
 		c.Conns, err = number(value, 1, maxConns)
 	case "db":
 		c.DB, err = number(value, 0, maxDB)
 	case "prefix":
 		c.Prefix, err = value, fault.CheckKey(value)
-	case "addr":
-		for _, v := range values {
-			a, err := addressOf(v)
-			if err != nil {
-				return err
-			}
-			c.Addresses = append(c.Addresses, a)
-		}
 	case "password_file":
 		var b []byte
 		if b, err = os.ReadFile(value); err == nil {
@@ -216,14 +202,6 @@ func number(s string, lo, hi int) (int, error) {
 		return 0, fmt.Errorf("%q, want a number from %d to %d", s, lo, hi)
 	}
 	return n, nil
-}
-
-func size(s string, lo, hi int64) (int64, error) {
-	n, err := fault.ParseBytes(s)
-	if err == nil && (n < lo || n > hi) {
-		err = fmt.Errorf("%s is outside of %d to %d bytes", s, lo, hi)
-	}
-	return n, err
 }
 
 func duration(s string, lo, hi time.Duration) (time.Duration, error) {

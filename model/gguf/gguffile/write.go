@@ -108,7 +108,7 @@ func (w *window) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// appendHeader appends what comes before the tensors' records.
+// appendHeader appends the part of the file before the tensors' records.
 func appendHeader(b []byte, kvs []KV, tensors int) ([]byte, error) {
 	b = append(b, "GGUF"...)
 	b = binary.LittleEndian.AppendUint32(b, version)

@@ -1,8 +1,6 @@
 package jinja
 
-import (
-	"strings"
-)
+import "strings"
 
 func truth(v any) bool {
 	switch v := v.(type) {

@@ -136,7 +136,7 @@ func (s *state) set(f *frame, n *syntax.SetNode) flow {
 	return fl
 }
 
-// spaces checks, before anything is evaluated, that what is to get an attribute is a namespace.
+// spaces checks, before anything is evaluated, that each attribute is set on a namespace.
 func (s *state) spaces(f *frame, t syntax.Target) {
 	if t.Space != nil {
 		if _, ok := s.eval(f, t.Space).(*namespace); !ok {

@@ -1,8 +1,6 @@
 package jinja
 
-import (
-	"math"
-)
+import "math"
 
 func abs(s *state, v any, a *callArgs) any {
 	a.bind(s, "abs", 0)

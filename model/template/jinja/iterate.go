@@ -1,8 +1,6 @@
 package jinja
 
-import (
-	"unicode/utf8"
-)
+import "unicode/utf8"
 
 // generator can be read once, and is always true.
 type generator struct{ next iterator }

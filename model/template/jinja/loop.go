@@ -5,7 +5,7 @@ import "github.com/uma-serve/uma-serve/model/template/jinja/syntax"
 // loop is the "loop" variable, which reads one item ahead only when the template asks what comes next.
 type loop struct {
 	s             *state
-	source        any // what is looped over, where that has a length
+	source        any // the value of the loop, where that has a length
 	next          iterator
 	index0        int
 	length        int // -1 until it is known

@@ -145,7 +145,7 @@ func init() {
 	}
 }
 
-// markupMethod is a method of markup: what is put into the text is escaped first, and the result is markup.
+// markupMethod is a method of markup: its arguments are escaped, and the result is markup.
 func markupMethod(v markup, name string) method {
 	switch name {
 	case "unescape":

@@ -50,8 +50,8 @@ func (t *Template) Variables() []Variable { return t.tree.Variables() }
 // Strings returns the template's texts and string literals: see syntax.Tree.
 func (t *Template) Strings() []string { return t.tree.Strings() }
 
-// Render runs the template with vars as its global names. Values are JSON-like Go values, *Dict where the order of
-// keys matters. now is what strftime_now formats. The error is a *syntax.Error.
+// Render runs the template with vars as its global names. Values are JSON-like Go values, *Dict where the order of keys
+// matters. now is the time that strftime_now formats. The error is a *syntax.Error.
 func (t *Template) Render(vars map[string]any, limits Limits, now time.Time) (out string, err error) {
 	if limits == (Limits{}) {
 		limits = DefaultLimits

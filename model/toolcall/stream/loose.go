@@ -98,9 +98,9 @@ func (l *Loose) step(out *[]byte, text []byte, final bool) (n int, v Verdict) {
 		}
 	}
 	key := l.state == looseKey || l.state == looseKeyFirst
-	if n, v := l.quoted(out, text, key, final); n > 0 || v != More {
-		return n, v
-	} else if v == More && l.undecided(text, final) {
+	if n := l.quoted(out, text, key, final); n > 0 {
+		return n, More
+	} else if l.undecided(text, final) {
 		return 0, More
 	}
 	if !key {
@@ -159,8 +159,8 @@ func (l *Loose) ended() Verdict {
 // quotes are Python's, the longer first.
 var quotes = [][]byte{[]byte(`"""`), []byte(`'''`), []byte(`"`), []byte(`'`)}
 
-// quoted begins a string, if text does.
-func (l *Loose) quoted(out *[]byte, text []byte, key, final bool) (n int, v Verdict) {
+// quoted begins a string, if text does, and returns the length of its quote; else 0.
+func (l *Loose) quoted(out *[]byte, text []byte, key, final bool) (n int) {
 	list := quotes
 	if l.quote != nil {
 		list = [][]byte{l.quote, quotes[2]}
@@ -168,15 +168,15 @@ func (l *Loose) quoted(out *[]byte, text []byte, key, final bool) (n int, v Verd
 	for _, q := range list {
 		switch _, f := At(text, q, final); f {
 		case Wait:
-			return 0, More
+			return 0
 		case Yes:
 			l.close, l.key, l.state = q, key, looseString
 			l.item(out)
 			*out = append(*out, '"')
-			return len(q), More
+			return len(q)
 		}
 	}
-	return 0, More
+	return 0
 }
 
 // undecided reports whether text may be the beginning of a quote.

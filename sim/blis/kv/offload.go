@@ -21,8 +21,8 @@ func (h *host) init() { h.at = map[int32]hosted{} }
 // offload moves hashed free blocks to the host, longest free first, while the device is fuller than the threshold
 // and the host is not full.
 //
-// BLIS counts a block that is moved out again under an id already present twice, and only that counter says
-// when the host is full. Kept, because it changes what is moved.
+// BLIS counts a block that is moved out again under an id already present twice, and only that counter says when the
+// host is full. Kept, because it changes which blocks are moved.
 func (c *Cache) offload() {
 	id := c.head
 	for float64(c.Used())/float64(c.cfg.Blocks) > c.cfg.OffloadThreshold && c.stats.HostUsed < int64(c.cfg.HostBlocks) {

@@ -17,11 +17,11 @@ type Renderer struct {
 	Aside        *ui.Terminal
 	ShowThinking bool
 	EndKey       bool // Ctrl-\ ends the thinking: the status line says so
-	// each moves the spinner until the first token; nil = it does not move
+	// Ticks move the spinner until the first token; nil = there is no spinner.
 	Ticks <-chan time.Time
 
-	Text  strings.Builder // the answer so far, as it came
-	Think strings.Builder // the thinking so far, as it came
+	Text  strings.Builder // the answer so far, unchanged
+	Think strings.Builder // the thinking so far, unchanged
 	End   *wire.EOS       // the end event, nil before it
 
 	mu       sync.Mutex // of all that follows, and of the terminals: a tick comes between events
@@ -75,7 +75,7 @@ const quietTicks = 2
 // SpinEvery is the time between ticks.
 const SpinEvery = 100 * time.Millisecond
 
-// Ticker returns the Ticks of a Renderer that writes to aside, and what ends them.
+// Ticker returns the Ticks of a Renderer that writes to aside; stop ends them.
 func Ticker(aside *ui.Terminal) (ticks <-chan time.Time, stop func()) {
 	if !aside.Animated() {
 		return nil, func() {}

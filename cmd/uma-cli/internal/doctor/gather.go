@@ -18,7 +18,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/host/hostmem"
 )
 
-// maxFile bounds what is read of a file of the system.
+// maxFile is the largest part of a system file that is read, in bytes.
 const maxFile = 64 << 10
 
 // Gather reads what the system says. root is / but in tests. Folders and Ports are completed, the rest of f stays.

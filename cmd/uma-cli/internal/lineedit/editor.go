@@ -135,7 +135,7 @@ func (e *Editor) ReadLine(prompt string) (line string, err error) {
 		}
 		if stale && !e.keys.pasting {
 			// Process all pending input before drawing the line.
-			switch _, err := e.read(buf, 0); {
+			switch err := e.read(buf, 0); {
 			case err == nil:
 				continue
 			case !errors.Is(err, errPaused):
@@ -150,7 +150,7 @@ func (e *Editor) ReadLine(prompt string) (line string, err error) {
 		if len(e.pending) > 0 {
 			wait = keyPause
 		}
-		_, err := e.read(buf, wait)
+		err := e.read(buf, wait)
 		if paused = errors.Is(err, errPaused); err != nil && !paused {
 			return "", err
 		}
@@ -158,26 +158,26 @@ func (e *Editor) ReadLine(prompt string) (line string, err error) {
 }
 
 // read appends input to pending. Signals are handled meanwhile.
-func (e *Editor) read(buf []byte, d time.Duration) (int, error) {
+func (e *Editor) read(buf []byte, d time.Duration) error {
 	for {
 		n, err := e.term.read(buf, d)
 		switch {
 		case errors.Is(err, errResized):
 			if err := e.resized(); err != nil {
-				return 0, err
+				return err
 			}
 			continue
 		case errors.Is(err, errContinued):
 			if err := e.term.resume(); err != nil {
-				return 0, err
+				return err
 			}
 			if err := e.fresh(); err != nil {
-				return 0, err
+				return err
 			}
 			continue
 		}
 		e.pending = append(e.pending, buf[:n]...)
-		return n, err
+		return err
 	}
 }
 

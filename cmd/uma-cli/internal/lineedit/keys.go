@@ -151,7 +151,7 @@ func (d *decoder) escape(buf []byte, paused bool) (key, int) {
 	return key{}, 0
 }
 
-// csiNames are the keys by what is between "ESC [" and the modifiers, and behind them.
+// csiNames are the keys of "ESC [" sequences, by the text before the modifiers and the text behind them.
 var csiNames = map[string]string{
 	"A": "up", "B": "down", "C": "right", "D": "left", "H": "home", "F": "end", "Z": "",
 	"1~": "home", "3~": "delete", "4~": "end", "7~": "home", "8~": "end",

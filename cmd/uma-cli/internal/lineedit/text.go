@@ -83,7 +83,7 @@ func (t *text) wordAfter(in func(rune) bool) int {
 	return len(t.s) - len(strings.TrimLeftFunc(tail, in))
 }
 
-// cut removes what is between the cursor and to, and returns it.
+// cut removes the text between the cursor and to, and returns it.
 func (t *text) cut(to int) string {
 	from, end := min(t.at, to), max(t.at, to)
 	gone := t.s[from:end]

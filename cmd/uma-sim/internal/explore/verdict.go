@@ -11,7 +11,7 @@ import (
 type Verdict string
 
 const (
-	// Stable: waiting does not grow, what comes in goes out.
+	// Stable: the queue does not grow; requests end as fast as they arrive.
 	Stable Verdict = "STABLE"
 	// Backlogged: requests pile up for a while, or wait much longer than they are served, yet the server keeps up or
 	// nearly so.

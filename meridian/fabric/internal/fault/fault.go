@@ -1,14 +1,11 @@
-// Package fault has the errors and the key format that all fabrics share. Package fabric exports them; they are here so
-// that the fabrics need not import the package that opens them.
+// Package fault has what all fabrics share: errors, the format of keys, and the reading of a URL. Package fabric
+// exports the errors; they are here so that the fabrics need not import the package that opens them.
 package fault
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"strconv"
-	"strings"
 )
 
 // The kinds of failure; see package fabric, which exports them.
@@ -55,19 +52,4 @@ func Room(dst []byte, n int) []byte {
 		return make([]byte, n)
 	}
 	return dst[:n]
-}
-
-// ParseBytes reads "4096", "64KiB", "256MiB" or "2GiB".
-func ParseBytes(s string) (int64, error) {
-	number, shift := s, 0
-	for i, unit := range []string{"KiB", "MiB", "GiB"} {
-		if n, ok := strings.CutSuffix(s, unit); ok {
-			number, shift = n, 10*(i+1)
-		}
-	}
-	n, err := strconv.ParseInt(number, 10, 64)
-	if err != nil || n < 0 || n > math.MaxInt64>>shift {
-		return 0, fmt.Errorf("%q is not a size; want bytes, or a number with KiB, MiB or GiB", s)
-	}
-	return n << shift, nil
 }

@@ -46,7 +46,7 @@ const (
 // walker goes through a tree by reflection, so that a kind of node it does not know is walked like any other.
 type walker struct {
 	vars map[string]*Variable
-	seen map[uintptr]bool // pointers: what is not a tree is walked once
+	seen map[uintptr]bool // pointers: a shared node is walked once
 	each func(string)
 
 	depth int

@@ -93,14 +93,13 @@ func lex(src string) ([]token, error) {
 func (l *lexer) emit(k kind, text string) { l.tokens = append(l.tokens, token{k, text, l.line}) }
 
 // advance consumes n bytes.
-func (l *lexer) advance(n int) string {
+func (l *lexer) advance(n int) {
 	s := l.src[l.at : l.at+n]
 	l.at += n
 	l.line += strings.Count(s, "\n")
 	if n > 0 {
 		l.lineStart = s[n-1] == '\n'
 	}
-	return s
 }
 
 // next lexes text up to the next tag, and the tag.

@@ -1,8 +1,6 @@
 package syntax
 
-import (
-	"slices"
-)
+import "slices"
 
 // maxNesting bounds how deep brackets and blocks may nest in a template's source.
 const maxNesting = 200
@@ -81,11 +79,11 @@ func (p *parser) fail(format string, a ...any) {
 	panic(ErrorAt(p.peek().line, format, a...))
 }
 
-func (p *parser) expect(k kind, text string) token {
+func (p *parser) expect(k kind, text string) {
 	if !p.is(k, text) {
 		p.fail("expected %q, found %s", text, p.peek())
 	}
-	return p.next()
+	p.next()
 }
 
 func (p *parser) name() string {

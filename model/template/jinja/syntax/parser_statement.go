@@ -278,7 +278,7 @@ func (p *parser) setStatement(at pos) Node {
 	return n
 }
 
-// target parses what is assigned to: a, or a, b, or (where spaces may stand) ns.a.
+// target parses the target of an assignment: a, or a, b, or (where spaces may stand) ns.a.
 func (p *parser) target(end string, spaces bool) Target {
 	defer p.nest()()
 	var list []Target
