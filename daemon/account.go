@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"math"
 	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/account"
@@ -65,12 +66,19 @@ func (l *loop) account(plan *sched.Plan, outcome sched.Outcome, took time.Durati
 
 // publish stores the gauges of scheduler, ledger and prefix tree for scrapes.
 func (l *loop) publish() {
-	st := account.Gauges(l.m, l.core, guessReasons[:])
+	st, now := account.Gauges(l.m, l.core, guessReasons[:])
 	if st.TargetInfeasible && !l.chores.infeasible {
 		l.chores.infeasible = true
 		l.log.Warn("the ITL target cannot be met: a step of the running answers alone takes longer; prompts get the "+
 			"minimum chunk",
 			"target", st.ITLTarget, "predicted", st.Predicted, "answers", st.Decoding)
+	}
+	steps, _ := l.m.Steps()
+	if n, tell := l.chores.limited.Tell(&now, steps); tell {
+		l.log.Info("requests wait, or their prompts are computed in small chunks, so that running answers meet their "+
+			"ITL target: a larger --itl-target-ms lets more of them run at once (uma-cli why, uma_itl_limited_total)",
+			"requests_a_step", math.Round(10*n)/10, "target", st.ITLTarget, "answers", st.Decoding, "prompts",
+			st.Prefilling)
 	}
 	l.m.TrackedRequests.Set(int64(l.journal.tracked.Len()))
 }

@@ -36,6 +36,7 @@ type ending struct {
 type chores struct {
 	scheduled  time.Duration // duration of the newest core.Next
 	infeasible bool          // the warning about an infeasible ITL target was logged
+	limited    account.Limited
 
 	lastSweep  time.Time // newest sweepStalled
 	published  time.Time // newest publish

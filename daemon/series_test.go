@@ -95,6 +95,7 @@ var elsewhere = map[string]string{
 	"speculation_decisions_total":      "by reason: sched.TestGuessesKeepTheTarget, sched.TestWrongGuessesCostNothing",
 	"step_bytes_total/weights":         "of a model: daemon.TestTraffic",
 	"think_held_total":                 "of the machine's speed: sched.TestThinkingUnderITLTarget",
+	"itl_limited_total":                "by reason: account.TestLimitReasonsAgree; in all: daemon.TestSeriesOfTargets",
 	"io_errors_total":                  "ipc.TestVanish",
 	"closed_by_cause/answered":         "ipc.TestNewlineMetricsClose",
 	"closed_by_cause/idle":             "ipc.TestIdleTimeout",
@@ -246,6 +247,9 @@ func TestSeriesOfTargets(t *testing.T) {
 		if r.reads(key, "") == 0 {
 			t.Errorf("%s is 0", key)
 		}
+	}
+	if r.counter("itl_limited_total.prefill_held")+r.counter("itl_limited_total.prefill_floor") == 0 {
+		t.Error("no prompt was limited")
 	}
 	seen.Lock()
 	defer seen.Unlock()

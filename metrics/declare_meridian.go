@@ -31,6 +31,7 @@ func (m *Metrics) declarePromise(step, sample, sched string) {
 	})
 	m.counter("think_held_total", "uma_think_rows_held_total", "rows", "Thinking tokens skipped to protect the ITL "+
 		"target", sched, &m.thinkHeld)
+	m.declareLimited(sched)
 	m.short("schedule_us", "meridian_schedule_batch_duration_seconds", "Time that the scheduler takes to plan a step",
 		step, &m.schedTime)
 	const batch = "Rows of a decoded batch, by phase; steps without such rows are not counted"
@@ -195,7 +196,8 @@ func (m *Metrics) declareKV(sched, scrape string) {
 			"Capacity of each tier, device: of the KV pool; 0 = unlimited, or no such tier",
 			func(t TierStats) float64 { return float64(t.CapBytes) }},
 		{"kv_tier_entries", "uma_kv_tier_entries", Device, sizedTiers, gauge, "entries",
-			"Prefixes, or parts of them, in each tier", func(t TierStats) float64 { return float64(t.Entries) }},
+			"Prefixes, or parts of them, in each tier; disk: embeddings of images and sounds, too",
+			func(t TierStats) float64 { return float64(t.Entries) }},
 		{"kv_tier_evictions_total", "uma_kv_tier_evictions_total", Device, sizedTiers, counter, "entries",
 			"Entries evicted from a tier for lack of room", func(t TierStats) float64 { return float64(t.Evictions) }},
 		{"kv_pages_in_total", "uma_kv_pages_in_total", Host, outerTiers, counter, "tokens",

@@ -49,6 +49,6 @@ func (m *Metrics) declareImages(scrape string) {
 		"decoded and encoded, beside the steps", scrape,
 		func() float64 { return float64(int64(m.imagesNow().Seconds * 1000)) }).scale = 1e-3
 	m.value("image_cache_bytes", "uma_image_cache_bytes", "bytes", "Embeddings of images and sounds that are kept "+
-		"in memory",
-		scrape, func() float64 { return float64(m.imagesNow().CacheBytes) }).whole = true
+		"in memory or are being stored, at most 512 MiB; those of running and queued requests stay longer", scrape,
+		func() float64 { return float64(m.imagesNow().CacheBytes) }).whole = true
 }

@@ -117,6 +117,7 @@ type Scheduler struct {
 	ThinkHeld        uint64 // think rows skipped in steps, since the start
 	Cost             CostModel
 	Guessing         [len(guessReasons)]uint64 // decisions about guesses since the start, by reason
+	Limited          [len(limitReasons)]uint64 // how often the ITL target limited a request since the start, by reason
 }
 
 // Metrics holds all metrics. Any goroutine may update the fields; one goroutine calls Step and SetScheduler.
@@ -192,6 +193,7 @@ type Metrics struct {
 	drafts                      Counter        // guesses of one request in a step
 	longest                     Gauge          // tokens of the longest finished request; the decode loop writes it
 	guessing                    [len(guessReasons)]Counter
+	limited                     [len(limitReasons)]Counter
 	eatProbes, probeDropped     Counter
 	thinkProbes, rpdiIndex      Sizes // index in thousandths
 	eatEntropy, eatMean         Sizes // in 1/1000 nat
@@ -429,9 +431,7 @@ func (m *Metrics) SetScheduler(s Scheduler) {
 	}
 	m.ttftAtRisk.Set(int64(s.TTFTAtRisk))
 	m.thinkHeld.v.Store(s.ThinkHeld)
-	for i, n := range s.Guessing {
-		m.guessing[i].v.Store(n)
-	}
+	m.setDecisions(&s)
 	m.costA.set(s.Cost.A)
 	m.costB.set(s.Cost.B)
 	m.costC.set(s.Cost.C)
@@ -456,9 +456,7 @@ func (m *Metrics) Scheduler() Scheduler {
 		Cost: CostModel{m.costA.value(), m.costB.value(), m.costC.value(), m.costD.value(), m.costE.value(),
 			m.costError.value(), m.costRatio.value(), m.costSteps.Value()},
 	}
-	for i := range m.guessing {
-		s.Guessing[i] = m.guessing[i].Value()
-	}
+	m.decisions(&s)
 	for i := range m.byState {
 		s.ByState[i/len(phaseNames)][i%len(phaseNames)] = int(m.byState[i].Value())
 	}

@@ -119,7 +119,7 @@ type ImageCounts struct {
 	Cached    uint64 // pictures and sounds whose view was in memory
 	Loaded    uint64 // those whose view came from a ViewStore
 	Seconds   float64
-	CacheSize int64 // bytes of the embeddings that are kept
+	CacheSize int64 // bytes of the embeddings that are kept or being stored
 }
 
 // Viewer is an optional interface of an Engine whose model has a projector: it reads images, sounds or both.
@@ -154,7 +154,8 @@ type KeptViews interface {
 type ViewStore interface {
 	// Load returns a view that this engine may use as if it had made it; nil: there is none.
 	Load(hash [32]byte, ns uint64) *View
-	Store(hash [32]byte, ns uint64, v *View)
+	// Store stores v, or leaves it out, and calls done when it reads v no more, perhaps later.
+	Store(hash [32]byte, ns uint64, v *View, done func())
 }
 
 // ImageRow says that row Row of a Batch is row At of a segment of an image.

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Compares answers about images and sounds with those of llama-mtmd-cli of the same llama.cpp, greedily, for eight
+# Compares answers about images and sounds with those of llama-mtmd-cli of the same llama.cpp, greedily, for nine
 # families of projectors with random weights: idefics3 (SmolVLM), gemma3 and mlp (llava), four of Qwen, whose positions
-# have several dimensions (one of them for a model with recurrent layers), and ultravox, which hears. Each question is
-# asked twice, the second time with a cached prefix; of the images, questions are asked before them, behind them, and
-# about several. The text model has float32 weights, but other kernels round otherwise: where an answer parts from the
-# other one, the two tokens must be equally likely, to NEAR nats.
+# have several dimensions (one of them for a model with recurrent layers), lfm2 for another model with such layers, also
+# with a picture that is cut into tiles, and ultravox, which hears. Each question is asked twice, the second time with a
+# cached prefix; of the images, questions are asked before them, behind them, and about several. The text model has
+# float32 weights, but other kernels round otherwise: where an answer parts from the other one, the two tokens must be
+# equally likely, to NEAR nats.
 #
 #   scripts/images.sh [OPTIONS OF UMA-SERVE]      BIN=FOLDER names built commands; otherwise make builds them. PRESETS
 #                                                 are the models (ggufgen), all of them without it
@@ -50,7 +51,7 @@ for k, token in enumerate(json.load(sys.stdin)["choices"][0]["logprobs"]["conten
 print("equal")
 ' "$1" "$near"
 }
-for preset in ${PRESETS:-tiny-vision tiny-qwen2vl tiny-qwen3vl tiny-qwen35}; do
+for preset in ${PRESETS:-tiny-vision tiny-qwen2vl tiny-qwen3vl tiny-qwen35 tiny-lfm2}; do
 	mkdir "$dir/$preset"
 	model=$dir/$preset/tiny
 	CGO_ENABLED=0 GOFLAGS= "${GO:-go}" run ./runtime/ggufgen/cmd/ggufgen -preset $preset -type f32 \
@@ -65,9 +66,10 @@ for preset in ${PRESETS:-tiny-vision tiny-qwen2vl tiny-qwen3vl tiny-qwen35}; do
 			kill -0 "$server" 2>/dev/null || fail "$(tail -n 2 "$dir/$kind.log")"
 			sleep 0.1
 		done
-		one=$dir/$preset/picture1.png two=$dir/$preset/picture2.png
+		one=$dir/$preset/picture1.png two=$dir/$preset/picture2.png three=$dir/$preset/picture3.png
 		case $kind in
 		ultravox) asked=("$dir/$preset/sound1.wav ?" "$dir/$preset/sound2.wav ?") ;;
+		lfm2) asked=("$one ?" "$two ?" "? $two" "$two $one ?" "$one $one ? $two" "$three ?" "? $one $three") ;;
 		*) asked=("$one ?" "$two ?" "? $two" "$two $one ?" "$one $one ? $two") ;;
 		esac
 		for parts in "${asked[@]}"; do

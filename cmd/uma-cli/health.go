@@ -22,7 +22,7 @@ func newHealth(dial dialer) *cobra.Command {
 		Short: "Check the daemon's health; report it as exit status",
 		Long: `Check the daemon's health, for containers and service managers.
 
-Exit status: 0 ready · 1 loading, draining or stalled · 3 no daemon. With --live, loading and draining also give 0.`,
+Exit status: 0 ready · 1 loading, draining, down, stalled · 3 no daemon. With --live, loading and draining give 0.`,
 		Example: `  uma-cli health && echo ready
   HEALTHCHECK CMD uma-cli health --live --timeout 2s`,
 		Args: noArgs,

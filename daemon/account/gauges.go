@@ -44,9 +44,9 @@ func (t *Tick) Publish(m *metrics.Metrics, step metrics.Step) {
 	*t = Tick{gaps: t.gaps[:0]}
 }
 
-// Gauges stores the gauges of scheduler, ledger and prefix tree for scrapes, and returns the scheduler's. guesses are
-// the scheduler's reasons in the order of metrics.GuessReasons.
-func Gauges(m *metrics.Metrics, from *core.Core, guesses []sched.Reason) sched.Stats {
+// Gauges stores the gauges of scheduler, ledger and prefix tree for scrapes, and returns the scheduler's, also as they
+// are stored. guesses are the scheduler's reasons in the order of metrics.GuessReasons.
+func Gauges(m *metrics.Metrics, from *core.Core, guesses []sched.Reason) (sched.Stats, metrics.Scheduler) {
 	st, c := from.Scheduler().Stats(), from.Tree().Cells() // to the scheduler, cached cells are free
 	g := metrics.Scheduler{
 		QueuedInteractive: st.QueuedInteractive, QueuedBackground: st.QueuedBackground,
@@ -62,6 +62,9 @@ func Gauges(m *metrics.Metrics, from *core.Core, guesses []sched.Reason) sched.S
 	}
 	for i := range g.Guessing {
 		g.Guessing[i] = from.Scheduler().Count(guesses[i])
+	}
+	for i := range g.Limited {
+		g.Limited[i] = from.Scheduler().Count(limitReasons[i])
 	}
 	for c := range g.ByState {
 		copy(g.ByState[c][:], st.ByState[c][:])
@@ -83,5 +86,5 @@ func Gauges(m *metrics.Metrics, from *core.Core, guesses []sched.Reason) sched.S
 		k.Evicted[t][2] = evicted.Blocks[t][blocks.Dropped]
 	}
 	m.SetKV(k)
-	return st
+	return st, g
 }

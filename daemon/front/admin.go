@@ -167,7 +167,8 @@ func (f *Front) health() reports.Health {
 		}
 	case starting, loading, queued:
 		h.Status, h.Progress = "loading", f.def.status.Progress
-	case down:
+	}
+	if f.def.down != nil { // also while the process that could not load it is still ending
 		h.Status, h.Progress = "down", 0
 	}
 	if f.draining {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -37,6 +38,34 @@ func TestModelOfTheCommandLineThatCannotBeLoaded(t *testing.T) {
 	r.call(func() {
 		if !r.told {
 			t.Error("systemd waits for ever")
+		}
+	})
+}
+
+// TestHealthAfterAFailedLoad: health is not "ok" between the news that the default model cannot be loaded and the end
+// of its process.
+func TestHealthAfterAFailedLoad(t *testing.T) {
+	r := start(t, Options{}, []string{"gated"}, func(c *config.Config) { c.Models[0].Pinned = true })
+	waitfor.True(t, "the model loads", func() (yes bool) {
+		r.call(func() { h := r.health(); yes = h.Status == "loading" && h.Progress > 0 })
+		return yes
+	})
+	pid := 0
+	r.call(func() {
+		m := r.find("gated")
+		pid = m.proc.pid()
+		r.hearStatus(m, m.proc, []byte(`{"state":"failed","error":"the file is damaged"}`))
+		if h := r.health(); m.proc == nil || h.Status != "down" || h.Progress != 0 {
+			t.Errorf("%q, progress %v", h.Status, h.Progress)
+		}
+	})
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	waitfor.True(t, "the process has ended", func() bool { return r.pid("gated") != pid })
+	r.call(func() {
+		if h := r.health(); h.Status != "down" {
+			t.Errorf("then %q", h.Status)
 		}
 	})
 }

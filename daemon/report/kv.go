@@ -97,11 +97,11 @@ func NoStores() []reports.KVTier {
 
 // Tiers returns host memory and disk. Of the parts that they had, the engine has refused hostRefused and diskRefused.
 // persistent: a folder for the disk is named.
-func Tiers(st *snapshot.Stats, cellBytes int, hostRefused, diskRefused uint64, persistent bool) []reports.KVTier {
+func Tiers(st *snapshot.Stats, hostRefused, diskRefused uint64, persistent bool) []reports.KVTier {
 	of := func(name wire.CacheTier, t *snapshot.TierStats) reports.KVTier {
 		return reports.KVTier{
 			Tier: name, Entries: t.Parts, Bytes: t.Bytes, CapBytes: t.Cap,
-			Tokens: t.Bytes / int64(max(cellBytes, 1)), Hits: t.Hits,
+			Tokens: t.Tokens, Hits: t.Hits,
 			HitTokens: t.HitTokens, Evictions: t.Evictions, PagesIn: t.PagesIn, PagesOut: t.PagesOut,
 			RestoreMs: t.Restores.MeanMs(),
 		}

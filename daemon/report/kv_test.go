@@ -52,11 +52,12 @@ func TestTiersBelowThePool(t *testing.T) {
 		}
 	}
 	st := snapshot.Stats{IOErrors: 2, Quarantined: 1, LastError: "why", Disabled: "full"}
+	st.Host.Tokens, st.Disk.Tokens, st.Disk.Bytes = 64, 96, 1<<20 // with images
 	reasons := map[bool]string{true: "full", false: "start uma-serve with --cache-dir to keep cells on disk"}
 	for persistent, off := range reasons {
-		tiers := Tiers(&st, 8, 5, 7, persistent)
+		tiers := Tiers(&st, 5, 7, persistent)
 		if host, disk := tiers[0], tiers[1]; host.Errors != 5 || disk.Errors != 9 || disk.Damaged != 1 ||
-			disk.LastError != "why" || disk.Off != off {
+			disk.LastError != "why" || disk.Off != off || host.Tokens != 64 || disk.Tokens != 96 {
 			t.Errorf("persistent %v: %+v", persistent, tiers)
 		}
 	}

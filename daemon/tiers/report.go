@@ -15,8 +15,7 @@ func (s *Stores) Tiers() []reports.KVTier {
 	}
 	st := s.Cache.Stats()
 	st.Host = s.withThoughts(st.Host)
-	out := report.Tiers(&st, s.o.Info.KVBytesPerToken, s.refused[metrics.Host].Load(), s.refused[metrics.Disk].Load(),
-		s.o.Config.CacheDir != "")
+	out := report.Tiers(&st, s.refused[metrics.Host].Load(), s.refused[metrics.Disk].Load(), s.o.Config.CacheDir != "")
 	if s.Remote != nil {
 		out = append(out, s.Remote.tier(s.refused[metrics.Fabric].Load()))
 	}

@@ -45,6 +45,7 @@ func (s *Stores) withThoughts(host snapshot.TierStats) snapshot.TierStats {
 		return host
 	}
 	t := s.Thoughts.tier(0)
+	host.Tokens += s.memory.Bytes() / int64(max(s.o.Info.KVBytesPerToken, 1)) // they are not compressed
 	host.Bytes, host.Cap = host.Bytes+s.memory.Bytes(), host.Cap+s.room.Load()
 	host.Parts += s.memory.Len()
 	host.PagesIn, host.PagesOut = host.PagesIn+t.PagesIn, host.PagesOut+t.PagesOut

@@ -27,8 +27,9 @@ const (
 	// viewPatience is the longest time that a request waits for a view's file before its image is encoded: a disk that
 	// hangs must not stop it.
 	viewPatience = 5 * time.Second
-	// viewCopies bounds the views that wait to be copied for their files, on a machine that has no time left. They are
-	// in the engine's memory; further ones are on disk only after they are made again.
+	// viewCopies bounds the views that wait to be copied for their files, on a machine that has no time left; their
+	// bytes are bounded by the engine's cache of views, which holds them meanwhile. Further ones are in memory alone,
+	// until newer ones take their place there, and on disk only after they are made again.
 	viewCopies = 16
 )
 
@@ -88,14 +89,16 @@ func (v *viewStore) Load(hash [32]byte, ns uint64) (view *runtime.View) {
 
 // Store implements runtime.ViewStore. A goroutine of low priority copies the view, so that neither its request nor a
 // step waits.
-func (v *viewStore) Store(hash [32]byte, ns uint64, view *runtime.View) {
+func (v *viewStore) Store(hash [32]byte, ns uint64, view *runtime.View, done func()) {
 	select {
 	case v.slots <- struct{}{}:
 	default:
+		done()
 		return
 	}
 	go func() {
 		defer func() { <-v.slots }()
+		defer done()
 		v.copies.Lock()
 		defer v.copies.Unlock()
 		snapshot.Background()

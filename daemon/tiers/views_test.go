@@ -28,7 +28,11 @@ func TestNoViewIsStoredAfterClose(t *testing.T) {
 			t.Errorf("%+v: %d of %d slots are taken", c, len(v.slots), viewCopies)
 		}
 		if c.deadline > 0 {
-			v.Store([32]byte{}, 0, &runtime.View{}) // it has no cache
+			done := false
+			v.Store([32]byte{}, 0, &runtime.View{}, func() { done = true }) // it has no cache
+			if !done {
+				t.Errorf("%+v: a view that is left out counts as being stored", c)
+			}
 		}
 	}
 }

@@ -160,7 +160,7 @@ func (h *headResult) answers(t tools, model string, args ...string) (list []head
 		return nil, err
 	}
 	if h.Memory = f.memory(); f.Model.Encoder || f.Capabilities.Context <= headTokens {
-		h.Refused = "the model generates nothing here: " + lastLines(ours.log(), 1)
+		h.Refused = "the model generates nothing"
 		return nil, errors.New(h.Refused)
 	}
 	most := min(f.Capabilities.Context, headContext) - headTokens - 1

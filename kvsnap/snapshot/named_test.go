@@ -91,6 +91,7 @@ func TestNamed(t *testing.T) {
 			}
 		}
 		if s := c.Stats(); s.Host.Parts != 0 || s.Disk.Parts != 4 || s.Snapshots != 0 || s.Disk.PagesOut != 0 ||
+			s.Disk.Tokens != 0 ||
 			s.Disk.PagesIn != 0 || s.Quarantined != 0 || s.Disk.Bytes < int64(len(bytesOf(1, a))) {
 			t.Errorf("%+v", s)
 		}
@@ -158,6 +159,11 @@ func TestNamedAndPrompts(t *testing.T) {
 			if n, _ := restore(t, c, 1, prompt); n != len(prompt) {
 				t.Errorf("%d tokens of the prompt", n)
 			}
+			written(t, c)
+			s := c.Stats()
+			if n := int64(len(prompt)); s.Disk.Tokens != n || s.Host.Tokens != n || s.Disk.Parts != 3 {
+				t.Errorf("%+v", s)
+			}
 			sequences := 0
 			c.Sequences(func(Namespace, Key) bool { return true }, func(Namespace, []Token) { sequences++ })
 			if parts, _, _ := c.Stored(nil); len(parts) != 2 || sequences != 1 {
@@ -195,7 +201,7 @@ func TestNamedOfAnotherOrigin(t *testing.T) {
 		if err := readNamed(c, 1, Name{1}); !errors.Is(err, ErrNotFound) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if s := c.Stats(); s.Disk.Parts != 1 || len(c.List()) != 0 || s.Quarantined != 0 {
+		if s := c.Stats(); s.Disk.Parts != 1 || s.Disk.Tokens != 0 || len(c.List()) != 0 || s.Quarantined != 0 {
 			t.Errorf("%s: %+v %+v", name, s, c.List())
 		}
 		if err := putNamed(c, 1, Name{2}); (o.Named == format.Origin{}) != errors.Is(err, ErrNoDisk) {

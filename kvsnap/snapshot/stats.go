@@ -48,6 +48,7 @@ type TierStats struct {
 	Bytes     int64     `json:"bytes"` // of mapped memory, or of files
 	Cap       int64     `json:"cap_bytes"`
 	Parts     int       `json:"parts"`
+	Tokens    int64     `json:"tokens"`     // whose cells the parts of this model have
 	Hits      uint64    `json:"hits"`       // look-ups whose slowest part was in this tier
 	HitTokens uint64    `json:"hit_tokens"` // tokens found by them
 	Evictions uint64    `json:"evictions"`
@@ -85,8 +86,9 @@ func (c *Cache) Stats() Stats {
 	defer c.mu.Unlock()
 	s := &c.mu.stats
 	tier := func(t Tier, q *index.Queue) TierStats {
-		return TierStats{Bytes: q.Bytes(), Cap: q.Cap, Parts: q.Len(), Hits: s.hits[t], HitTokens: s.hitTokens[t],
-			Evictions: s.evictions[t], PagesIn: s.pagesIn[t], PagesOut: s.pagesOut[t], Restores: s.restores[t]}
+		return TierStats{Bytes: q.Bytes(), Cap: q.Cap, Parts: q.Len(), Tokens: q.Tokens(), Hits: s.hits[t],
+			HitTokens: s.hitTokens[t], Evictions: s.evictions[t], PagesIn: s.pagesIn[t], PagesOut: s.pagesOut[t],
+			Restores: s.restores[t]}
 	}
 	out := Stats{
 		Lookups: s.lookups, Snapshots: s.snapshots, Returned: s.returned,

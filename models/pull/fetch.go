@@ -151,17 +151,27 @@ func (t *transfer) checkETag(host, value string) error {
 	return temporary("%s sends another version of the file (ETag %.60s, was %.60s)", host, value, t.etag.value)
 }
 
-// copy writes the body, which begins at s[0], to the file. Bytes that are here already are read and dropped.
+// copy writes the body, which begins at s[0], to the file. Bytes that are here already are read and dropped. A read
+// brings a record of TLS, 16 KiB at most; a write has all up to the next multiple of bufferBytes, unless that takes
+// longer than writePause.
 func (t *transfer) copy(ctx context.Context, d *watchdog, body io.Reader, s span) error {
 	buf := make([]byte, min(bufferBytes, max(s.len(), 1)))
+	n, began := int64(0), time.Time{} // the bytes in buf, which belong at the offset at, and when the first one came
 	for at := s[0]; at < s[1]; {
-		n, err := body.Read(buf[:min(int64(len(buf)), s[1]-at)])
-		if n > 0 {
-			d.alive(n)
+		end := min(bufferBytes-at%bufferBytes, s[1]-at)
+		m, err := body.Read(buf[n:end])
+		if m > 0 {
+			d.alive(m)
+			if n == 0 {
+				began = time.Now()
+			}
+			n += int64(m)
+		}
+		if n > 0 && (n == end || err != nil || time.Since(began) >= writePause) {
 			if werr := t.write(ctx, d, buf[:n], at); werr != nil {
 				return werr
 			}
-			at += int64(n)
+			at, n = at+n, 0
 		}
 		switch {
 		case at == s[1]:
@@ -189,7 +199,7 @@ func (t *transfer) write(ctx context.Context, d *watchdog, b []byte, at int64) e
 	_ = t.here.missing(s, func(m span) error { todo = append(todo, m); return nil })
 	t.mu.Unlock()
 	for _, m := range todo {
-		if _, err := t.part.WriteAt(b[m[0]-at:m[1]-at], m[0]); err != nil {
+		if _, err := t.writeAt(t.part, b[m[0]-at:m[1]-at], m[0]); err != nil {
 			return fileError(err)
 		}
 		t.wrote(m)

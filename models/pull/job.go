@@ -126,7 +126,8 @@ func (j *job) download(ctx context.Context) error {
 		return fileError(err)
 	}
 	t := &transfer{web: j.src.rules(), login: j.src.login(), file: j.remote, part: part, state: j.path + ".state",
-		largest: j.cfg.segment, sync: j.cfg.sync, report: func(done int64) { j.report(done, false) }}
+		largest: j.cfg.segment, sync: j.cfg.sync, writeAt: j.cfg.writeAt,
+		report: func(done int64) { j.report(done, false) }}
 	if st.Size() != j.size {
 		removeState(t.state) // it is one of another file
 	}

@@ -36,6 +36,7 @@ type Config struct {
 	roots   *x509.CertPool                                                       // nil = the system's
 	segment int64                                                                // 0 = segmentBytes
 	sync    func(*os.File) error                                                 // nil = syncData
+	writeAt func(f *os.File, b []byte, at int64) (int, error)                    // nil = (*os.File).WriteAt
 	space   func(dir string) (uint64, error)                                     // nil = freeSpace
 }
 
@@ -127,6 +128,9 @@ func New(cfg Config) (*Puller, error) {
 	}
 	if cfg.sync == nil {
 		cfg.sync = syncData
+	}
+	if cfg.writeAt == nil {
+		cfg.writeAt = (*os.File).WriteAt
 	}
 	if cfg.space == nil {
 		cfg.space = freeSpace

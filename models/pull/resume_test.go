@@ -137,6 +137,44 @@ func TestSlowDisk(t *testing.T) {
 	})
 }
 
+// TestWritesAreLarge: a download is written in whole blocks of 256 KiB, in whatever pieces it comes; a slow one about
+// ten times a second.
+func TestWritesAreLarge(t *testing.T) {
+	for _, c := range []struct {
+		size, piece int
+		every       time.Duration
+	}{{3 << 20, 16 << 10, time.Millisecond}, {3<<20 + 1000, 10_000, time.Millisecond},
+		{100_000, 1000, 20 * time.Millisecond}} {
+		model := pulltest.GGUF(c.size, 1)
+		server := oneFile(model)
+		server.Fault = pulltest.OfFiles(pulltest.Slow(c.piece, c.every))
+		synctest.Test(t, func(t *testing.T) {
+			f := newFixture(t, server)
+			defer f.close()
+			f.cfg.Connections, f.cfg.segment = 3, segmentBytes
+			var mu sync.Mutex
+			writes, small := 0, 0
+			f.cfg.writeAt = func(file *os.File, b []byte, at int64) (int, error) {
+				mu.Lock()
+				writes++
+				if len(b) < bufferBytes || at%bufferBytes != 0 {
+					small++
+				}
+				mu.Unlock()
+				return file.WriteAt(b, at)
+			}
+			if _, err := f.pull(t.Context(), t, "hf.co/owner/name"); err != nil {
+				t.Fatal(err)
+			}
+			pieces := (len(model) + c.piece - 1) / c.piece
+			if slow := c.every > time.Millisecond; !slow && small > 2*f.cfg.Connections || writes >= pieces ||
+				slow && writes < pieces/8 {
+				t.Errorf("%d bytes in pieces of %d: %d writes, %d of them small", len(model), c.piece, writes, small)
+			}
+		})
+	}
+}
+
 // TestInterrupt: an ended context leaves a state that the next pull goes on from, and the error says so.
 func TestInterrupt(t *testing.T) {
 	model := pulltest.GGUF(1_000_000, 1)

@@ -17,12 +17,13 @@ import (
 const (
 	segmentBytes    = 32 << 20 // asked for at a time: the hash follows the beginning of the file at most so far behind
 	minSegmentBytes = 1 << 20
-	bufferBytes     = 256 << 10
+	bufferBytes     = 256 << 10 // written at a time
 	hashBytes       = 1 << 20
 
 	checkpointPause = 250 * time.Millisecond // between two states on the disk
 	slowSync        = 250 * time.Millisecond // receiving pauses while the disk takes longer than this for one
 	reportPause     = 100 * time.Millisecond // between two reports of progress
+	writePause      = 100 * time.Millisecond // bytes of a slow connection are written after this time
 
 	stallTimeout  = 30 * time.Second // a connection must bring stallBytes in this time
 	stallBytes    = 4 << 10
@@ -51,6 +52,7 @@ type transfer struct {
 	state   string // path
 	largest int64  // bytes asked for at a time, at most
 	sync    func(*os.File) error
+	writeAt func(f *os.File, b []byte, at int64) (int, error)
 	report  func(done int64)
 
 	mu          sync.Mutex

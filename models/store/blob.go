@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -86,9 +87,25 @@ func (s *Store) PutBlob(sum string, r io.Reader) error {
 	}
 	defer os.Remove(f.Name()) // removes the file after an error
 	defer f.Close()
-	h := sha256.New()
-	head := &prefix{}
-	n, err := io.Copy(io.MultiWriter(head, f, h), io.LimitReader(r, maxBlobBytes+1))
+	if err := writeBlob(f, sum, r); err != nil {
+		return err
+	}
+	if err := f.Chmod(0o644); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), s.blobFile(sum))
+}
+
+// blobBytes are written at a time: what comes from a socket, and the pieces of io.Copy, are smaller.
+const blobBytes = 256 << 10
+
+// writeBlob writes what r brings to f, unless it is not a GGUF file with this digest.
+func writeBlob(f io.Writer, sum string, r io.Reader) error {
+	h, head, out := sha256.New(), &prefix{}, bufio.NewWriterSize(f, blobBytes)
+	n, err := io.Copy(io.MultiWriter(head, out, h), io.LimitReader(r, maxBlobBytes+1))
 	switch {
 	case err != nil:
 		return err
@@ -100,13 +117,7 @@ func (s *Store) PutBlob(sum string, r io.Reader) error {
 	case !bytes.Equal(head.b, magic):
 		return notGGUF(head.b)
 	}
-	if err := f.Chmod(0o644); err != nil {
-		return err
-	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), s.blobFile(sum))
+	return out.Flush()
 }
 
 // magic begins every GGUF file.

@@ -153,6 +153,14 @@ func facts(t *testing.T, s *subject) {
 	if m.KVBytesPerToken <= 0 && !m.Recurrent {
 		t.Errorf("KVBytesPerToken is %d", m.KVBytesPerToken)
 	}
+	held := uint64(0)
+	for _, p := range c.Placed {
+		held += p.KV
+	}
+	if n := uint64(m.KVBytesPerToken * c.ContextTokens); held > 0 && held != n && !m.Recurrent { // no state is in it
+		t.Errorf("KVBytesPerToken is %d: %d of %d cells, which have %d bytes", m.KVBytesPerToken, n, c.ContextTokens,
+			held)
+	}
 	b := s.Batch()
 	if b != s.Batch() || cap(b.Token) != c.MaxBatch || cap(b.Pos) != c.MaxBatch || cap(b.Seq) != c.MaxBatch ||
 		cap(b.Logits) != c.MaxBatch {

@@ -63,6 +63,8 @@ const (
 	Qwen3VL Arch = "qwen3vl"
 	// Qwen35 is such a model too. Every other layer has a state in the place of cells, see delta.go.
 	Qwen35 Arch = "qwen35"
+	// LFM2 is Llama with norms of queries and keys, and short convolutions in every other layer, see delta.go.
+	LFM2 Arch = "lfm2"
 	// Eagle3 is a head in a separate file, for a model whose shape is Config.Target, see eagle.go.
 	Eagle3 Arch = "eagle3"
 	// DFlash is such a head that guesses a block of tokens at once, see dflash.go.
@@ -221,6 +223,7 @@ func Presets() map[string]Config {
 		"tiny-bert": TinyBert(), "tiny-nomic-bert": TinyNomic(), "tiny-embed": TinyEmbed(), "tiny-rank": TinyRank(),
 		"tiny-learned": TinyLearned(), "tiny-vision": TinyVision(),
 		"tiny-qwen2vl": TinyGrids(Qwen2VL), "tiny-qwen3vl": TinyGrids(Qwen3VL), "tiny-qwen35": TinyGrids(Qwen35),
+		"tiny-lfm2": TinyLFM2(),
 		"tiny-head": TinyHead(HeadRandom), "bench-head": BenchHead(HeadRandom),
 		"bench-head-knows": BenchHead(HeadKnows),
 		"tiny-target":      TinyTarget(false), "tiny-eagle3": EagleOf(TinyTarget(false), HeadRandom),
@@ -270,7 +273,7 @@ func (c Config) Validate() error {
 		return bad("Type", fmt.Sprintf("%q", c.Type), TypeNames())
 	}
 	switch c.Arch {
-	case Llama, Maincoder, GLM4MoE, Qwen2VL, Qwen3VL, Qwen35, Eagle3, DFlash:
+	case Llama, Maincoder, GLM4MoE, Qwen2VL, Qwen3VL, Qwen35, LFM2, Eagle3, DFlash:
 		if c.Window != 0 && c.Arch != DFlash {
 			return bad("Window", c.Window, "0: only gemma2 has sliding-window layers")
 		}
@@ -323,7 +326,7 @@ func (c Config) Validate() error {
 		}
 	default:
 		return bad("Arch", fmt.Sprintf("%q", c.Arch), "llama, gemma2, gemma4, gemma4-assistant, maincoder, glm4moe, "+
-			"qwen2vl, qwen3vl, qwen35, deepseek4, eagle3, dflash, gpt2, bert or nomic-bert")
+			"qwen2vl, qwen3vl, qwen35, lfm2, deepseek4, eagle3, dflash, gpt2, bert or nomic-bert")
 	}
 	if c.Pooling != "" && !slices.Contains(poolings, c.Pooling) {
 		return bad("Pooling", fmt.Sprintf("%q", c.Pooling), `"" or one of `+strings.Join(poolings, ", "))

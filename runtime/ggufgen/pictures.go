@@ -20,11 +20,14 @@ func (a Arch) Projectors() []ProjectorKind {
 		return []ProjectorKind{Qwen3VLMerger}
 	case Qwen35:
 		return []ProjectorKind{Qwen35Merger}
+	case LFM2:
+		return []ProjectorKind{LFM2Vision}
 	}
 	return []ProjectorKind{Idefics3, Gemma3Vision, Llava, Ultravox}
 }
 
-// WriteVision writes a projector of each family that fits the model of c, two pictures, and two recordings to dir.
+// WriteVision writes a projector of each family that fits the model of c, three pictures, the last of them large, and
+// two recordings to dir.
 func WriteVision(dir string, c Config) error {
 	for _, kind := range c.Arch.Projectors() {
 		p := Projector{Kind: kind, Width: c.Embedding, Seed: 1}
@@ -32,7 +35,7 @@ func WriteVision(dir string, c Config) error {
 			return err
 		}
 	}
-	for i, size := range []image.Point{{100, 80}, {300, 200}} {
+	for i, size := range []image.Point{{100, 80}, {300, 200}, {300, 600}} {
 		f, err := os.Create(filepath.Join(dir, fmt.Sprintf("picture%d.png", i+1)))
 		if err != nil {
 			return err

@@ -39,6 +39,8 @@ const (
 	Qwen3VLMerger  ProjectorKind = "qwen3vl_merger"
 	// Qwen35Merger is Qwen3VLMerger whose rows reach no other layers. llama.cpp knows it by the other's name.
 	Qwen35Merger ProjectorKind = "qwen35_merger"
+	// LFM2Vision has a row for 2 × 2 patches, for pictures of any shape; large ones are cut into tiles.
+	LFM2Vision ProjectorKind = "lfm2"
 	// Ultravox reads sounds, with Whisper's encoder: half a minute in 375 rows. It has no markers around them.
 	Ultravox ProjectorKind = "ultravox"
 )
@@ -46,12 +48,17 @@ const (
 const (
 	patchSide  = 8
 	mergeSide  = 4
+	lfm2Merge  = 2
 	visionHead = 16
 )
 
 // imageMarkers are the tokens that the families put around images. Tokens of Config.Images.
 var imageMarkers = []string{"<fake_token_around_image>", "<global-img>", "<image>", "<start_of_image>",
 	"<end_of_image>"}
+
+// lfm2Markers are those of LFM2, with the places of up to two tiles.
+var lfm2Markers = []string{"<|image_start|>", "<|image_end|>", "<|img_thumbnail|>", "<|img_row_1_col_1|>",
+	"<|img_row_1_col_2|>", "<|img_row_2_col_1|>"}
 
 // TinyVision is Tiny with the markers of images in its vocabulary, and a context for pictures of several tiles.
 func TinyVision() Config {
@@ -132,6 +139,8 @@ func (p Projector) pairs() []gguffile.KV {
 			gguffile.KV{Key: "clip.vision.preproc_image_size", Value: uint32(4 * p.Image)})
 	case Gemma3Vision:
 		list = append(list, gguffile.KV{Key: "clip.vision.projector.scale_factor", Value: uint32(mergeSide)})
+	case LFM2Vision:
+		list = append(list, gguffile.KV{Key: "clip.vision.projector.scale_factor", Value: uint32(lfm2Merge)})
 	case Qwen25VLMerger: // every other layer sees windows
 		list = append(list, gguffile.KV{Key: "clip.vision.n_wa_pattern", Value: uint32(2)})
 	}
@@ -222,6 +231,13 @@ func (p Projector) tensors() []gguffile.Tensor {
 		l.norm("v.post_ln")
 		add("mm.soft_emb_norm.weight", 1, 0.1, hidden)
 		add("mm.input_projection.weight", 0, out, width, hidden)
+	case LFM2Vision:
+		l.norm("v.post_ln")
+		add("mm.input_norm.weight", 1, 0.1, hidden*lfm2Merge*lfm2Merge)
+		add("mm.input_norm.bias", 0, 0.1, hidden*lfm2Merge*lfm2Merge)
+		l.linear("mm.1", p.Hidden*lfm2Merge*lfm2Merge, p.Width, true)
+		add("mm.2.weight", 0, float32(embedStd/math.Sqrt(float64(p.Width))), width, width)
+		add("mm.2.bias", 0, 0.1*embedStd, width)
 	case Llava:
 		l.linear("mm.0", p.Hidden, p.Width, true)
 		add("mm.2.weight", 0, float32(embedStd/math.Sqrt(float64(p.Width))), width, width)

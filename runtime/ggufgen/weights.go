@@ -221,7 +221,7 @@ func (c Config) plan(v *vocabulary) []*tensor {
 			matrix("", blk+"attn_k", kv, d, queryKey)
 			matrix(partValue, blk+"attn_v", kv, d, valueOut)
 			switch c.Arch { // norms have taken the scale of the matrices
-			case Maincoder, Qwen3VL, Qwen35:
+			case Maincoder, Qwen3VL, Qwen35, LFM2:
 				p.vector(blk+"attn_q_norm", c.HeadDim, func(int) float64 { return queryKey })
 				p.vector(blk+"attn_k_norm", c.HeadDim, func(int) float64 { return queryKey })
 			}
@@ -250,7 +250,11 @@ func (c Config) plan(v *vocabulary) []*tensor {
 		}
 	}
 	others, channel0 := c.outputNorm()
-	norm("output_norm", others, channel0)
+	last := "output_norm"
+	if c.Arch == LFM2 {
+		last = "token_embd_norm"
+	}
+	norm(last, others, channel0)
 	if c.Arch == Gemma4 {
 		p.vector("rope_freqs", c.fullHeadDim()/2, c.ropeFactor4)
 	}

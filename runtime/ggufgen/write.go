@@ -85,6 +85,8 @@ func (c Config) vocabulary() *vocabulary {
 	switch {
 	case c.Images && c.Arch.grids():
 		return newVocabulary(c.VocabSize, !c.NoThink, gridMarkers...)
+	case c.Images && c.Arch == LFM2:
+		return newVocabulary(c.VocabSize, !c.NoThink, lfm2Markers...)
 	case c.Images:
 		return newVocabulary(c.VocabSize, !c.NoThink, imageMarkers...)
 	}
@@ -170,6 +172,8 @@ func (c Config) decoderMetadata(v *vocabulary) map[string]any {
 		c.headMetadata(kv)
 	case c.Arch.grids():
 		c.gridMetadata(kv)
+	case c.Arch == LFM2:
+		c.convMetadata(kv)
 	}
 	if c.Experts > 0 {
 		kv["expert_count"], kv["expert_used_count"] = uint32(c.Experts), uint32(expertsUsed)

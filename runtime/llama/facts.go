@@ -173,53 +173,41 @@ func (e *engine) blocks() int {
 }
 
 // warmUp decodes two tokens, one after the other. It brings the weights into memory, shows at load time whether the
-// model can compute, and measures a token's bytes in the KV pool as the difference of the two states' sizes, which is
-// right for every architecture (grouped heads by layer, latent attention, layers that share a cache).
+// model can compute, and measures a token's bytes in the KV pool as the difference of what two states have of it, which
+// is right for every architecture (grouped heads by layer, latent attention, layers that share a cache).
 func (e *engine) warmUp() error {
 	t := e.vocab.BOS()
 	if t == runtime.NoToken {
 		t = 0
 	}
-	if e.encoder {
-		return e.warmUpEncoder(t)
+	if e.encoder { // without a memory
+		return e.tryDecode(func() { e.batch.AddFor(t, 0, 0, runtime.RowEmbedding) })
 	}
 	var size [2]int
 	for i := range size {
-		e.batch.Reset()
-		e.batch.Add(t, runtime.Pos(i), 0, true)
-		if err := e.Decode(); err != nil {
-			return modelError(e.info.Path, "the first decode failed: "+err.Error())
+		if err := e.tryDecode(func() { e.batch.Add(t, runtime.Pos(i), 0, true) }); err != nil {
+			return err
 		}
-		size[i] = int(C.llama_state_seq_get_size(e.ctx, 0))
+		size[i] = e.stateRows(i + 1)
 	}
-	if d := size[1] - size[0]; d > 0 {
-		// Beside its rows each cell of a state lists its position and its one sequence, 12 bytes; sliding-window
-		// models have two caches.
-		meta := 12
-		if e.window > 0 {
-			meta *= 2
-		}
-		e.info.KVBytesPerToken = d - meta
-	}
+	e.info.KVBytesPerToken = max(size[1]-size[0], 0)
 	e.caps.PersistentGraph = e.GraphsReused() > 0
 	C.llama_memory_clear(e.mem, false) // with the data it would touch the memory of all cells
 	if e.caps.Device == runtime.DeviceCPU {
 		C.uma_give_back_rows(e.ctx)
 	}
-	e.batch.Reset()
-	e.rows = 0
 	return nil
 }
 
-// warmUpEncoder is warmUp of a model without a memory.
-func (e *engine) warmUpEncoder(t runtime.Token) error {
+// tryDecode computes what add puts into the batch, and leaves no rows.
+func (e *engine) tryDecode(add func()) error {
 	e.batch.Reset()
-	e.batch.AddFor(t, 0, 0, runtime.RowEmbedding)
-	if err := e.Decode(); err != nil {
+	add()
+	err := e.Decode()
+	e.batch.Reset()
+	if e.rows = 0; err != nil {
 		return modelError(e.info.Path, "the first decode failed: "+err.Error())
 	}
-	e.batch.Reset()
-	e.rows = 0
 	return nil
 }
 

@@ -29,7 +29,8 @@ func (s *shelf) Load(hash [32]byte, ns uint64) *runtime.View {
 	return v
 }
 
-func (s *shelf) Store(hash [32]byte, ns uint64, v *runtime.View) {
+func (s *shelf) Store(hash [32]byte, ns uint64, v *runtime.View, done func()) {
+	defer done()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err := views.Bytes(v, func(n int) ([]byte, error) {

@@ -113,6 +113,31 @@ func TestKVBytesPerToken(t *testing.T) {
 	}
 }
 
+// TestKVBytesOfLargerContext: KVBytesPerToken is what each further token of the context takes of the memory, also
+// where the model has states beside its cells, and where a cell has several positions.
+func TestKVBytesOfLargerContext(t *testing.T) {
+	for _, cfg := range []ggufgen.Config{ggufgen.Tiny(), ggufgen.TinySWA(), ggufgen.TinyGrids(ggufgen.Qwen2VL),
+		ggufgen.TinyGrids(ggufgen.Qwen35)} {
+		path := model(t, cfg)
+		for _, k := range []string{"f16", "q8_0"} {
+			kv, per := [2]uint64{}, 0
+			for i, n := range []int{256, 768} {
+				e := mustOpen(t, runtime.Options{ModelPath: path, ContextTokens: n, Sequences: 2, KVTypeK: k})
+				for _, p := range e.Capabilities().Placed {
+					kv[i] += p.KV
+				}
+				per = e.Model().KVBytesPerToken
+			}
+			if kv[0] == 0 {
+				t.Skip("this build does not tell what a context takes")
+			}
+			if want := int(kv[1]-kv[0]) / 512; per != want || per == 0 {
+				t.Errorf("%s: a token takes %d bytes with K as %s, want %d", cfg.Name, per, k, want)
+			}
+		}
+	}
+}
+
 func TestModelInfo(t *testing.T) {
 	cfg := ggufgen.Tiny()
 	path := model(t, cfg)

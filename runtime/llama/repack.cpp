@@ -2,11 +2,14 @@
 
 // The bytes of a model that ggml's CPU backend keeps in repacked buffers, and those that each device has of a model.
 // llama.cpp only logs the numbers: the members and functions used here are those of the commit that engineBuild names.
+// What it writes of a cell beside its rows differs by kinds of positions and memories, and is not counted.
 
 #if __has_include("llama.h")
 
 #include "repack.h"
 
+#include "../src/llama-io.h"
+#include "../src/llama-memory.h"
 #include "../src/llama-model.h"
 #if __has_include("../src/llama-ext.h")
 #include "../src/llama-ext.h"
@@ -57,6 +60,23 @@ int32_t uma_placed(const struct llama_context * ctx, uma_place * list, int32_t c
     }
 #endif
     return n;
+}
+
+namespace {
+
+struct rows_of_a_state : llama_io_write_i {
+    size_t n = 0;
+    void   write(const void *, size_t) override {}
+    void   write_tensor(ggml_tensor *, size_t, size_t size) override { n += size; }
+    size_t n_bytes() override { return n; }
+};
+
+} // namespace
+
+uint64_t uma_state_rows(struct llama_context * ctx) {
+    rows_of_a_state io;
+    llama_get_memory(ctx)->state_write(io, 0, 0);
+    return io.n;
 }
 
 #endif

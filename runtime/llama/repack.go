@@ -28,4 +28,7 @@ func placedOf(e *engine) (list []runtime.DeviceMemory) {
 	return list
 }
 
+// stateRows returns the bytes of all rows in the state of sequence 0, without the list of its cells.
+func (e *engine) stateRows(int) int { return int(C.uma_state_rows(e.ctx)) }
+
 const builtRepacked = true

@@ -15,9 +15,14 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// keptBytes bounds the embeddings that are kept after their request has ended: 220 pictures of 1,024 rows for a model
-// of width 576, 31 for one of 4,096.
-const keptBytes = 512 << 20
+const (
+	// keptBytes bounds the embeddings that are kept after their request has ended, those that are being stored
+	// included: 220 pictures of 1,024 rows for a model of width 576, 31 for one of 4,096. They have no other end: what
+	// the store did not take stays until newer ones need its place.
+	keptBytes = 512 << 20
+	// storingBytes bounds those that are being stored, which make no room for others. One is stored whatever its size.
+	storingBytes = keptBytes / 2
+)
 
 // Cache has the views of an engine. Its methods are safe from any goroutine. The zero value is empty.
 type Cache struct {
@@ -30,6 +35,9 @@ type Cache struct {
 	order  list.List
 	counts runtime.ImageCounts
 	store  runtime.ViewStore // nil: views are in memory alone
+	// storing are the bytes of the views that the store reads. Invariant: counts.CacheSize is at most keptBytes, unless
+	// one view alone is larger, and includes storing.
+	storing int64
 }
 
 var _ runtime.KeptViews = (*Cache)(nil)
@@ -45,6 +53,8 @@ type kept struct {
 	of    owned
 	view  *runtime.View
 	bytes int64
+	// storing: the store reads it, so that it takes memory until then, also if it is forgotten.
+	storing, forgotten bool
 }
 
 // View returns the view of the content that hash names. If neither memory nor the store has it, encode makes it, one at
@@ -55,7 +65,7 @@ func (c *Cache) View(hash [32]byte, ns uint64, sound bool, encode func() (*runti
 	v, store := c.find(of)
 	if v == nil && store != nil {
 		if v = store.Load(hash, ns); v != nil {
-			v = c.keep(of, v, func() { c.counts.Loaded++ })
+			v, _ = c.keep(of, v, false, func() { c.counts.Loaded++ })
 		}
 	}
 	if v != nil {
@@ -81,7 +91,7 @@ func (c *Cache) View(hash [32]byte, ns uint64, sound bool, encode func() (*runti
 		return nil, err
 	}
 	took := time.Since(begin)
-	v = c.keep(of, v, func() {
+	v, stored := c.keep(of, v, store != nil, func() {
 		if sound {
 			c.counts.Heard += uint64(len(v.Segments))
 		} else {
@@ -89,8 +99,8 @@ func (c *Cache) View(hash [32]byte, ns uint64, sound bool, encode func() (*runti
 		}
 		c.counts.Seconds += took.Seconds()
 	})
-	if store != nil {
-		store.Store(hash, ns, v)
+	if stored != nil {
+		store.Store(hash, ns, v, stored)
 	}
 	return v, nil
 }
@@ -109,7 +119,9 @@ func (c *Cache) find(of owned) (*runtime.View, runtime.ViewStore) {
 }
 
 // keep keeps v, unless one of this name is in memory, and returns the one that is. count is called with the lock held.
-func (c *Cache) keep(of owned, v *runtime.View, count func()) *runtime.View {
+// If v is to be stored, stored is what the store calls when it has read v; nil: too much is being stored, or v is not
+// the one that is kept.
+func (c *Cache) keep(of owned, v *runtime.View, store bool, count func()) (_ *runtime.View, stored func()) {
 	k := &kept{of: of, view: v}
 	for _, p := range v.Segments {
 		k.bytes += int64(len(p.Rows)) * 4
@@ -118,23 +130,50 @@ func (c *Cache) keep(of owned, v *runtime.View, count func()) *runtime.View {
 	defer c.mu.Unlock()
 	count()
 	if el := c.views[of]; el != nil { // another request has loaded it meanwhile
-		return el.Value.(*kept).view
+		return el.Value.(*kept).view, nil
 	}
 	if c.views == nil {
 		c.views = map[owned]*list.Element{}
 	}
-	c.views[of] = c.order.PushFront(k)
-	for c.counts.CacheSize += k.bytes; c.counts.CacheSize > keptBytes; {
-		c.drop(c.order.Back())
+	if store && (c.storing == 0 || c.storing+k.bytes <= storingBytes) {
+		k.storing, stored = true, func() { c.stored(k) }
+		c.storing += k.bytes
 	}
-	return v
+	c.views[of] = c.order.PushFront(k)
+	c.counts.CacheSize += k.bytes
+	c.trim()
+	return v, stored
+}
+
+// stored ends the storing of k.
+func (c *Cache) stored(k *kept) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k.storing = false
+	if c.storing -= k.bytes; k.forgotten {
+		c.counts.CacheSize -= k.bytes
+	}
+	c.trim()
+}
+
+// trim drops the oldest views until the others have room. The lock is held.
+func (c *Cache) trim() {
+	for el := c.order.Back(); el != nil && c.counts.CacheSize > keptBytes; {
+		before := el.Prev()
+		if !el.Value.(*kept).storing {
+			c.drop(el)
+		}
+		el = before
+	}
 }
 
 // drop removes an element. The lock is held.
 func (c *Cache) drop(el *list.Element) {
 	old := c.order.Remove(el).(*kept)
 	delete(c.views, old.of)
-	c.counts.CacheSize -= old.bytes
+	if old.forgotten = old.storing; !old.storing {
+		c.counts.CacheSize -= old.bytes
+	}
 }
 
 // StoreIn implements runtime.KeptViews.

@@ -67,7 +67,8 @@ func (s *shelf) Load(hash [32]byte, ns uint64) *runtime.View {
 	return s.views[owned{hash, ns}]
 }
 
-func (s *shelf) Store(hash [32]byte, ns uint64, v *runtime.View) {
+func (s *shelf) Store(hash [32]byte, ns uint64, v *runtime.View, done func()) {
+	defer done()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.views[owned{hash, ns}] = v
@@ -115,7 +116,7 @@ func TestStore(t *testing.T) {
 	var other *runtime.View
 	s.during = func() {
 		s.during = nil
-		c.keep(owned{[32]byte{1}, 0}, view(10), func() {})
+		c.keep(owned{[32]byte{1}, 0}, view(10), false, func() {})
 		other, _ = c.find(owned{[32]byte{1}, 0})
 	}
 	if v := ask(&c, 1, 0); v != other || c.Counts().CacheSize != 40 || c.order.Len() != 1 {
@@ -131,6 +132,66 @@ func TestStore(t *testing.T) {
 	before := s.loads
 	if ask(&c, 1, 7); s.loads != before+1 {
 		t.Error("it was not forgotten")
+	}
+}
+
+// slow is a store that reads views until it is told to end.
+type slow []func()
+
+func (s *slow) Load([32]byte, uint64) *runtime.View                      { return nil }
+func (s *slow) Store(_ [32]byte, _ uint64, _ *runtime.View, done func()) { *s = append(*s, done) }
+
+// TestMemoryOfASlowStore: views that a store reads count until it has, and with the others stay within the bound. What
+// exceeds the bound of stored ones is kept in memory alone.
+func TestMemoryOfASlowStore(t *testing.T) {
+	var s slow
+	var c Cache
+	c.StoreIn(&s)
+	made, rows := 0, make([]float32, 9*keptBytes/16) // 4 bytes each, which all views share and the system never gives
+	ask := func(hash byte, quarters int) {
+		t.Helper()
+		_, err := c.View([32]byte{hash}, 0, false, func() (*runtime.View, error) {
+			made++
+			return &runtime.View{Segments: []runtime.ViewSegment{{N: 1, Rows: rows[:quarters*keptBytes/16]}}}, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(quarters, storing, views int) {
+		t.Helper()
+		if n := c.Counts().CacheSize; n != int64(quarters)*keptBytes/4 || c.storing != int64(storing)*keptBytes/4 ||
+			c.order.Len() != views {
+			t.Errorf("%d bytes in %d views, %d of them being stored; want %d, %d and %d quarters", n, c.order.Len(),
+				c.storing, quarters, views, storing)
+		}
+	}
+	for hash := range byte(8) {
+		ask(hash, 1)
+	}
+	want(4, 2, 4)
+	if len(s) != 2 {
+		t.Fatalf("%d are stored, want 2", len(s))
+	}
+	ask(0, 1) // it is being stored, and older than the others
+	ask(1, 1)
+	if ask(7, 1); made != 8 {
+		t.Errorf("%d of them were made again", made-8)
+	}
+	c.Forget(func(hash [32]byte, _ uint64) bool { return hash[0] == 0 || hash[0] == 7 })
+	want(3, 2, 2) // the first one is still read
+	s[0]()
+	want(2, 1, 2)
+	s[1]()
+	want(2, 0, 2)
+	ask(20, 9) // alone it exceeds the bound: it is kept while it is stored
+	want(9, 9, 1)
+	ask(21, 1)
+	want(9, 9, 1)
+	s[2]()
+	want(0, 0, 0)
+	if len(s) != 3 {
+		t.Errorf("%d were stored, want 3", len(s))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 //
 //	ok        the daemon answers requests
 //	loading   the model is being read; Progress says how much of it, Requests how many wait for it
+//	down      the default model of a front cannot be loaded, or has crashed too often
 //	draining  the daemon finishes running requests and refuses new ones
 //	stalled   requests are waiting and no decode step has ended for half a minute; StalledSince says since when
 type Health struct {

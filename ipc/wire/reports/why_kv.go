@@ -129,7 +129,7 @@ type KVTier struct {
 	Tier      wire.CacheTier `json:"tier"`
 	Off       string         `json:"off,omitempty"` // reason why there is no such tier; "" = there is
 	Entries   int            `json:"entries"`
-	Tokens    int64          `json:"tokens"`
+	Tokens    int64          `json:"tokens"` // whose cells are there
 	Bytes     int64          `json:"bytes"`
 	CapBytes  int64          `json:"cap_bytes"` // 0 = no limit of this tier
 	Hits      uint64         `json:"hits"`

@@ -55,7 +55,7 @@ func (x *Index) Check() error {
 
 // Check verifies the queue's sums.
 func (q *Queue) Check() error {
-	n := 0
+	n, tokens := 0, int64(0)
 	for _, l := range [...]*list{&q.trial, &q.kept} {
 		sum := int64(0)
 		for e := l.root.next; e != &l.root; e = e.next {
@@ -63,14 +63,16 @@ func (q *Queue) Check() error {
 				return fmt.Errorf("queue links are broken at [%d, %d)", e.node.P0, e.node.P1)
 			}
 			sum += e.Bytes
-			n++
+			if n++; !e.node.Named {
+				tokens += int64(len(e.node.Tokens))
+			}
 		}
 		if sum != l.bytes {
 			return fmt.Errorf("queue counts %d bytes, its elements have %d", l.bytes, sum)
 		}
 	}
-	if n != q.n {
-		return fmt.Errorf("queue counts %d parts, has %d", q.n, n)
+	if n != q.n || tokens != q.tokens {
+		return fmt.Errorf("queue counts %d parts of %d tokens, has %d of %d", q.n, q.tokens, n, tokens)
 	}
 	return nil
 }

@@ -48,6 +48,7 @@ type Queue struct {
 	Cap         int64 // bytes
 	trial, kept list
 	n           int
+	tokens      int64
 }
 
 // NewQueue makes an empty queue with a cap in bytes.
@@ -64,6 +65,16 @@ func (q *Queue) Bytes() int64 { return q.trial.bytes + q.kept.bytes }
 // Len returns the number of parts.
 func (q *Queue) Len() int { return q.n }
 
+// Tokens returns the number of tokens whose cells the parts have. Named parts have none.
+func (q *Queue) Tokens() int64 { return q.tokens }
+
+// count adds d parts like n.
+func (q *Queue) count(n *Node, d int) {
+	if q.n += d; !n.Named {
+		q.tokens += int64(d * len(n.Tokens))
+	}
+}
+
 // Over returns how many bytes must be evicted before need more fit; ≤ 0 when they fit.
 func (q *Queue) Over(need int64) int64 { return q.Bytes() + need - q.Cap }
 
@@ -72,7 +83,7 @@ func (q *Queue) Push(n *Node, bytes int64, which func(*Node) *Elem) {
 	e := which(n)
 	*e = Elem{node: n, Bytes: bytes}
 	q.trial.push(e)
-	q.n++
+	q.count(n, 1)
 	q.Refresh(n, which)
 }
 
@@ -84,7 +95,7 @@ func (q *Queue) PushOldest(n *Node, bytes int64, which func(*Node) *Elem) {
 	e.prev, e.next, e.list = l.root.prev, &l.root, l
 	e.prev.next, e.next.prev = e, e
 	l.bytes += bytes
-	q.n++
+	q.count(n, 1)
 }
 
 // Refresh makes the chain that ends with n the most recent of its segments, without counting a hit.
@@ -128,7 +139,7 @@ func (q *Queue) Hit(n *Node, which func(*Node) *Elem) {
 // Remove removes e.
 func (q *Queue) Remove(e *Elem) {
 	e.list.take(e)
-	q.n--
+	q.count(e.node, -1)
 }
 
 // Victim returns the next part to evict for which may returns true; nil when there is none.

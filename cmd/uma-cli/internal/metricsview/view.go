@@ -177,6 +177,22 @@ func (x *screen) rate(name, unit string) string {
 	return " (" + ui.Rate(delta/seconds) + "/s)"
 }
 
+// perStep returns how often something counted by labels happened in a step: since the earlier snapshot, or since the
+// start.
+func (x *screen) perStep(name string) string {
+	sum := func(s *Snapshot) (n float64) {
+		for _, v := range s.labels(name) {
+			n += v
+		}
+		return n
+	}
+	n, steps := sum(x.s), x.s.num("batch_calls_total")
+	if x.prev != nil && x.prev.num("batch_calls_total") < steps { // else it has not computed, or was restarted
+		n, steps = n-sum(x.prev), steps-x.prev.num("batch_calls_total")
+	}
+	return ui.Rate(max(n, 0) / max(steps, 1))
+}
+
 func (x *screen) count(name string) string  { return ui.Count(int64(x.s.num(name))) }
 func (x *screen) bytes(name string) string  { return ui.Bytes(uint64(max(x.s.num(name), 0))) }
 func (x *screen) millis(name string) string { return ui.Duration(msDuration(x.s.num(name))) }
@@ -210,6 +226,7 @@ func (x *screen) latency() {
 		x.add(0, "ITL target", "%s, missed %s times, prompts %s%s", ui.Duration(msDuration(target)),
 			x.count("slo_violations_tbt_total"),
 			guards[state], tail("; ", infeasible(x.s.num("itl_target_infeasible"))))
+		x.add(1, "", "for it, %s requests a step got fewer tokens, or none", x.perStep("itl_limited_total"))
 	}
 	if x.s.num("io_errors_total")+x.s.num("decode_errors_total") > 0 {
 		x.add(0, "errors", "decode %s, I/O %s", x.count("decode_errors_total"), x.count("io_errors_total"))

@@ -37,7 +37,8 @@ func TestNames(t *testing.T) {
 		"kv_lookups_total",
 		"kv_hit_ratio", "kv_cached_tokens_total", "kv_tier_bytes", "think_ended_total", "queue_depth_think",
 		"itl_target_ms", "guard",
-		"slo_violations_tbt_total", "itl_target_infeasible", "kv_cells_cached", "output_critical_eviction",
+		"slo_violations_tbt_total", "itl_target_infeasible", "itl_limited_total",
+		"kv_cells_cached", "output_critical_eviction",
 	} {
 		if _, ok := s.fields[name]; !ok {
 			t.Errorf("the daemon has no metric %q", name)
@@ -98,7 +99,10 @@ func TestRenderInside(t *testing.T) {
 	m.ThoughtDone(metrics.Thought{Tokens: 9, Ended: "converged"})
 	m.SLOViolationsITL.Add(2)
 	m.SetScheduler(metrics.Scheduler{ITLTarget: 50 * time.Millisecond, Guard: 1, LiveCells: 50, PoolCells: 30,
-		FreeCells: 20, TargetInfeasible: true, ByState: [2][4]int{{0, 0, 3, 0}}})
+		FreeCells: 20, TargetInfeasible: true, ByState: [2][4]int{{0, 0, 3, 0}}, Limited: [6]uint64{2: 10, 4: 4}})
+	for range 4 {
+		m.Step(metrics.Step{Tokens: 1, Decode: 1})
+	}
 	m.SetKV(metrics.KV{OutputCriticalEvictions: 4})
 	screen := v.Render(parse(t, m.AppendJSON(nil), time.Unix(2, 0)))
 	for _, want := range []string{
@@ -107,6 +111,7 @@ func TestRenderInside(t *testing.T) {
 		"tiers         host 3.00 MiB\n",
 		"thinking      3 now; ended: converged 1\n",
 		"ITL target    50.0 ms, missed 2 times, prompts in reduced chunks; cannot be met\n",
+		"for it, 3.50 requests a step got fewer tokens, or none\n",
 		"evicted       running answers lost cells 4 times\n",
 		"thought length           1          9",
 	} {
