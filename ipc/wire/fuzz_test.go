@@ -236,7 +236,7 @@ func FuzzRoundTrip(f *testing.F) {
 				{Name: "g.h"}}
 			r.ToolChoice, r.ParallelToolCalls = ToolChoice{Mode: ToolMode(u % 3)}, flag(10)
 		} else {
-			r.Prompt = text
+			r.Prompt = strings.ReplaceAll(text, "\x00", "") // a NUL in a prompt is refused
 		}
 		switch k := FormatKind(u >> 8 % 6); {
 		case k == FormatJSON:
