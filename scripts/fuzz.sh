@@ -21,7 +21,7 @@ touch "$build/ran" "$build/failed"
 # users, without instrumentation, which C code does not have anyway.
 fuzz_package() {
 	set -euo pipefail
-	local package=$1 dir name tmp sources targets target plain with_c='' guided='' binary status said
+	local package=$1 dir name tmp sources targets target plain='' with_c='' guided='' binary status said
 	name=.${package#"$module"}
 	dir=$root${name#.}
 	mapfile -t sources < <(grep -lE '^func Fuzz[A-Za-z0-9_]+\(' "$dir"/*_test.go 2>/dev/null || true)
