@@ -38,7 +38,7 @@ func TestContract(t *testing.T) {
 	for _, cfg := range []ggufgen.Config{ggufgen.Tiny(), ggufgen.TinySWA(), ggufgen.TinyDeepSeek4()} {
 		t.Run(cfg.Name, func(t *testing.T) {
 			switch {
-			case testLayers(t) > 0 && cfg.Arch == ggufgen.DeepSeek4: // docs/engines.md
+			case testLayers(t) != 0 && cfg.Arch == ggufgen.DeepSeek4: // docs/engines.md
 				t.Skip("llvmpipe fails to compile ggml's shader dsv4_hc_pre, and the decode waits for it for ever")
 			case testLayers(t) > 0:
 				cfg.Type = ggufgen.F32 // see TestSplit
