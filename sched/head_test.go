@@ -116,32 +116,18 @@ func TestTrialsPayForTheirGraphs(t *testing.T) {
 	}
 }
 
-// TestDearFirstText: a head whose first text took ten times what later ones take, and one on a machine that was slow
-// for a while, catch up all the same, and so learn what it takes.
-func TestDearFirstText(t *testing.T) {
-	for name, slow := range map[string]func(text, step int) bool{
-		"the first text":    func(text, _ int) bool { return text == 1 },
-		"the first answers": func(_, step int) bool { return step < 40 },
-	} {
-		t.Run(name, func(t *testing.T) {
-			d := newHeaded(t, Config{}, 1, 100)
-			usual, texts := d.draft, 0
-			d.draft = func(l cost.Load) float64 {
-				if l.Prefill > 0 {
-					texts++
-				}
-				if slow(texts, d.steps) {
-					return usual(l) + l.Prefill
-				}
-				return usual(l)
-			}
-			d.run(300)
-			d.run(100)
-			if d.reasons[reason.DraftModel] < 80 {
-				t.Errorf("its guesses are in %d of 100 steps; the reasons are %v", d.reasons[reason.DraftModel],
-					d.reasons)
-			}
-		})
+// TestDearFirstTexts: a head whose texts took many times as long at first as they do later catches up all the same, and
+// so learns what they take.
+func TestDearFirstTexts(t *testing.T) {
+	d := newHeaded(t, Config{}, 1, 100)
+	usual := d.draft
+	d.draft = func(l cost.Load) float64 { return usual(l) + l.Prefill }
+	d.run(40)
+	d.draft = usual
+	d.run(260)
+	d.run(100)
+	if d.reasons[reason.DraftModel] < 80 {
+		t.Errorf("its guesses are in %d of 100 steps; the reasons are %v", d.reasons[reason.DraftModel], d.reasons)
 	}
 }
 

@@ -140,7 +140,7 @@ func (h *head) load(of *engine, o runtime.HeadOptions, file, model *gguf.Info) (
 		f.states = make([]float32, h.caps.MaxBatch*f.width)
 	}
 	// As many rows as a short text has: the first one takes several times as long as later ones.
-	rows := min(32, h.caps.MaxBatch-f.size)
+	rows, zeros := max(1, min(32, h.caps.MaxBatch-f.size, h.caps.ContextTokens-f.size)), make([]float32, f.width)
 	if f.shared {
 		rows = 1
 	}
@@ -148,7 +148,7 @@ func (h *head) load(of *engine, o runtime.HeadOptions, file, model *gguf.Info) (
 		h.batch.Add(0, runtime.Pos(1+i), 0, i >= rows || f.size == 0 && i == rows-1)
 	}
 	for i := range rows {
-		h.Follow(i, make([]float32, f.width))
+		h.Follow(i, zeros)
 	}
 	if err := h.Decode(); err != nil {
 		return modelError(h.path, err.Error())

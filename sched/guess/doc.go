@@ -29,11 +29,12 @@
 //  8. A draft model that lacks more than the newest tokens of a history catches up once its guesses would have saved
 //     as much time as that takes. Nothing is known of how long an answer will be; this way at most twice the time is
 //     spent that would have been spent by the better of the two choices (rent or buy). Each time that it has caught up
-//     and then made no guess doubles what the next time needs.
-//  9. How often its guesses come true is seen only where it makes some. Where these seem not to pay it makes a few
-//     after trialFirst … draftTrialEvery steps, if their price is at most draftTrialShare of the time of steps without.
-//     The price is what trials have taken, less what their right guesses have saved: steps of another shape need a new
-//     graph, which no cost model predicts. A draft model that does not fit costs half a percent of the time.
+//     and then made no guess doubles what the next time needs. It doubles the time of a step at most.
+//  9. How often its guesses come true is seen only where it makes some, so a request's record of them fades in the
+//     steps without. Where they seem not to pay it makes a few after trialFirst … draftTrialEvery steps, if their price
+//     is at most draftTrialShare of the time of steps without. The price is what trials have taken, less what their
+//     right guesses have saved: steps of another shape need a new graph, which no cost model predicts. A draft model
+//     that does not fit costs half a percent of the time.
 //
 // # Heads
 //

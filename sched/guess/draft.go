@@ -398,9 +398,8 @@ func (c *Chooser) addRound(p *Step, round *draftRound) {
 	}
 }
 
-// feedDrafts lets the draft model catch up, within the step's limit in 95 of 100 cases; it doubles the step's time,
-// which is no promise, in half of them. The newest tokens are computed at once with every first guess, and so are as
-// many here: else a price that was wrong would never be measured again.
+// feedDrafts lets the draft model catch up, within the step's limit in 95 of 100 cases. It doubles the step's time at
+// most, by the prediction alone: that is no promise, and a price that is not known yet has to be measured.
 func (c *Chooser) feedDrafts(p *Step) {
 	if p.Room <= 0 {
 		return
@@ -415,7 +414,7 @@ func (c *Chooser) feedDrafts(p *Step) {
 		most := min(row.Lag, c.cfg.DraftBatch-int(d.Load.Prefill+d.Load.Decode))
 		from := row.history() - row.Lag
 		likely := d.Cost.Chunk(d.Predict(d.Load)+double, d.Load, from, most, d.Cost.Predict)
-		n := d.Cost.Chunk(d.upper(d.Load)+left, d.Load, from, min(most, max(likely, draftNewest)), d.Cost.Upper)
+		n := d.Cost.Chunk(d.upper(d.Load)+left, d.Load, from, min(most, likely), d.Cost.Upper)
 		if n <= 0 {
 			row.Why = reason.DraftTarget
 			continue

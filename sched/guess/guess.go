@@ -102,7 +102,7 @@ func (c *Chooser) Token(r *Request, thinking bool, n News) {
 	}
 	learn(r.Grade, n.Right, n.Wrong, ownMemory)
 	learn(DraftGrade, n.DraftRight, n.DraftWrong, draftMemory)
-	if n.DraftRight == 0 && !n.DraftWrong {
+	if c.cfg.DraftBatch > 0 && n.DraftRight == 0 && !n.DraftWrong {
 		r.trust.of(thinking, DraftGrade).fade(draftMemory)
 	}
 	c.block.learn(n.DraftRight, n.DraftWrong)
