@@ -76,7 +76,8 @@ func (l *loop) publish() {
 	steps, _ := l.m.Steps()
 	if n, tell := l.chores.limited.Tell(&now, steps); tell {
 		l.log.Info("requests wait, or their prompts are computed in small chunks, so that running answers meet their "+
-			"ITL target: a larger --itl-target-ms lets more of them run at once (uma-cli why, uma_itl_limited_total)",
+			"ITL target: a larger one (--itl-target-ms, or slo of requests) lets more of them run at once "+
+			"(uma-cli why, uma_itl_limited_total)",
 			"requests_a_step", math.Round(10*n)/10, "target", st.ITLTarget, "answers", st.Decoding, "prompts",
 			st.Prefilling)
 	}

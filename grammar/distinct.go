@@ -14,7 +14,7 @@ type Key struct {
 	// Texts are the texts of the key, the empty one not among them. There must be more than MaxDistinct, or than the
 	// Unordered may have members: it is not asked whether one is left.
 	Texts regex.Expr
-	// Value returns the key by which texts are compared: texts with equal keys are equal.
+	// Value returns the value by which two texts are compared: texts with equal values are equal.
 	Value func(text []byte) string
 	// Without returns Texts without those whose values are given. It must give the same for the same values.
 	Without func(values []string) regex.Expr

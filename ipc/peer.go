@@ -33,8 +33,8 @@ func (p *Peer) TCP() bool { return p.Remote.IsValid() }
 var addressSeed = maphash.MakeSeed()
 
 // holder returns the party that p's sessions count for: its user, else its IPv4 address or the /64 network of its IPv6
-// address, because one machine can choose addresses within that freely. Two addresses may collide; with the random seed
-// clients cannot make them.
+// address, within which one machine can choose addresses freely. Two holders may collide; as the seed is random,
+// clients cannot cause it.
 func (p *Peer) holder() share.Holder {
 	if p.Unknown == nil {
 		return share.Holder(p.UID)

@@ -2,8 +2,7 @@ package metrics
 
 // limitReasons are the scheduler's reasons for which a request gets fewer tokens in a step than it could use, or none,
 // so that running answers meet their ITL target.
-var limitReasons = [...]string{"prefill_target", "prefill_floor", "prefill_held", "prefill_late", "think_held",
-	"wait_endangered"}
+var limitReasons = [...]string{"prefill_target", "prefill_floor", "prefill_held", "prefill_late", "think_held"}
 
 // LimitReasons returns the reasons of Scheduler.Limited, in its order.
 func LimitReasons() []string { return limitReasons[:] }
@@ -13,8 +12,8 @@ func (m *Metrics) declareLimited(sched string) {
 	m.vector("itl_limited_total", "uma_itl_limited_total", "reason", counter, "times", "How often a request got fewer "+
 		"tokens in a step than it could use, or none, so that running answers meet their ITL target, by reason: "+
 		"prefill_target (its prompt's chunk was cut), prefill_floor (it got the smallest chunk), prefill_held (none), "+
-		"prefill_late (the step with it was given up), think_held (its thinking token was skipped), wait_endangered "+
-		"(it is background work). Divided by batch_calls_total: how many requests at once", sched, limitReasons[:],
+		"prefill_late (the step with it was given up), think_held (its thinking token was skipped). "+
+		"Divided by batch_calls_total: how many requests at once", sched, limitReasons[:],
 		func(i int) float64 { return float64(m.limited[i].Value()) })
 }
 

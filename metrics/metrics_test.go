@@ -62,7 +62,7 @@ func filled() *Metrics {
 		TargetInfeasible: true, TTFTAtRisk: 2, ThinkHeld: 6,
 		Cost:     CostModel{A: 1.5, B: 3.25, C: 2, D: 0.00012345678, E: 0.0005, Error: 0.0725, Ratio: 1.25, Steps: 77},
 		Guessing: [12]uint64{11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22},
-		Limited:  [6]uint64{31, 32, 33, 34, 35, 36},
+		Limited:  [5]uint64{31, 32, 33, 34, 35},
 	})
 	m.Guessed(false, 0, 40, 30)
 	m.Guessed(true, 1, 7, 2)
@@ -284,7 +284,7 @@ func TestSnapshot(t *testing.T) {
 				"draft_model": 18.0, "draft_catch_up": 19.0, "draft_behind": 20.0, "draft_model_trial": 21.0,
 				"draft_state": 22.0},
 			"itl_limited_total": map[string]any{"prefill_target": 31.0, "prefill_floor": 32.0, "prefill_held": 33.0,
-				"prefill_late": 34.0, "think_held": 35.0, "wait_endangered": 36.0},
+				"prefill_late": 34.0, "think_held": 35.0},
 			"adapter_requests_total": 6.0, "adapter_passes_total": 7.0,
 			"adapter_changes_total":       8.0,
 			"grammar_forced_tokens_total": 5.0, "tracked_requests": 4.0, "reaped_total": 1.0,
@@ -449,7 +449,7 @@ func TestSchedulerRoundTrip(t *testing.T) {
 	in := Scheduler{1, 2, 3, 4, 5, 6, 7, 8, 9, [2][4]int{{10, 11, 12, 13}, {14, 15, 16, 17}}, 36, 37,
 		18, 2, 19, true, 20, 21,
 		CostModel{22, 23, 24, 25.5, 25.75, 26, 27, 28}, [12]uint64{29, 30, 31, 32, 33, 34, 35},
-		[6]uint64{40, 41, 42, 43, 44, 45}}
+		[5]uint64{40, 41, 42, 43, 44}}
 	m := New(Build{})
 	m.SetScheduler(in)
 	if out := m.Scheduler(); out != in {

@@ -32,7 +32,7 @@ func startUMA(bin string, limit time.Duration, args ...string) (*server, error) 
 // startLlama starts a llama-server and waits until it is ready. It looks for the libraries of back ends in its folder
 // and in dir.
 func startLlama(bin, dir string, limit time.Duration, args ...string) (*server, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), limit, fmt.Errorf("no answer within %v", limit))
 	defer cancel()
 	p, err := daemonproc.StartLlama(ctx, bin, dir, args...)
 	if err != nil {

@@ -22,7 +22,7 @@ func newHealth(dial dialer) *cobra.Command {
 		Short: "Check the daemon's health; report it as exit status",
 		Long: `Check the daemon's health, for containers and service managers.
 
-Exit status: 0 ready · 1 loading, draining, down, stalled · 3 no daemon. With --live, loading and draining give 0.`,
+Exit status: 0 ready · 1 loading, draining, down, stalled · 3 no daemon. With --live, all but stalled give 0.`,
 		Example: `  uma-cli health && echo ready
   HEALTHCHECK CMD uma-cli health --live --timeout 2s`,
 		Args: noArgs,
@@ -61,7 +61,7 @@ Exit status: 0 ready · 1 loading, draining, down, stalled · 3 no daemon. With 
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the daemon's answer as one line of JSON")
-	cmd.Flags().BoolVar(&live, "live", false, "exit with 0 while the daemon loads or drains, too")
+	cmd.Flags().BoolVar(&live, "live", false, "exit with 0 for a daemon that answers and is not stalled")
 	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Second, "fail when the daemon does not answer within this time")
 	return cmd
 }
@@ -78,6 +78,8 @@ func healthLine(out *ui.Terminal, h *reports.Health) string {
 			status = out.Red(fmt.Sprintf("stalled for %s, since %s", ui.Duration(ms(h.StalledMs)),
 				ui.Sanitize(h.StalledSince)))
 		}
+	case "down":
+		status = out.Red("down")
 	default:
 		status = out.Yellow(ui.Sanitize(h.Status))
 	}

@@ -44,8 +44,8 @@ func (t *Tick) Publish(m *metrics.Metrics, step metrics.Step) {
 	*t = Tick{gaps: t.gaps[:0]}
 }
 
-// Gauges stores the gauges of scheduler, ledger and prefix tree for scrapes, and returns the scheduler's, also as they
-// are stored. guesses are the scheduler's reasons in the order of metrics.GuessReasons.
+// Gauges stores the gauges of scheduler, ledger and prefix tree for scrapes. It returns the scheduler's statistics, and
+// the metrics stored from them. guesses are the scheduler's reasons in the order of metrics.GuessReasons.
 func Gauges(m *metrics.Metrics, from *core.Core, guesses []sched.Reason) (sched.Stats, metrics.Scheduler) {
 	st, c := from.Scheduler().Stats(), from.Tree().Cells() // to the scheduler, cached cells are free
 	g := metrics.Scheduler{

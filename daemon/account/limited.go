@@ -7,23 +7,23 @@ import (
 
 // limitReasons are the scheduler's reasons in the order of metrics.LimitReasons; a test holds them against it.
 var limitReasons = [...]reason.Reason{reason.PrefillTarget, reason.PrefillFloor, reason.PrefillHeld, reason.PrefillLate,
-	reason.ThinkHeld, reason.WaitEndangered}
+	reason.ThinkHeld}
 
-// The ITL target is worth a line in the log when it limits so many requests at once, on average of so many steps: one
-// prompt beside answers is computed in small chunks on every machine.
+// The log has one line when the ITL target limits at least manyLimited requests a step, on average of limitedSteps
+// steps or more. One is normal: on every machine a prompt beside answers is computed in small chunks.
 const (
 	manyLimited  = 2
 	limitedSteps = 100
 )
 
-// Limited finds out whether an operator should hear that the ITL target keeps requests waiting.
+// Limited decides when to log that the ITL target limits requests.
 type Limited struct {
 	limited, steps uint64 // at the beginning of these steps
 	told           bool
 }
 
-// Tell takes the counts of the newest step, and returns how many requests are limited at once when that is to be told:
-// once.
+// Tell takes the counts so far. atOnce is the average number of limited requests a step since the last check; tell is
+// true the first time that it reaches manyLimited.
 func (l *Limited) Tell(s *metrics.Scheduler, steps uint64) (atOnce float64, tell bool) {
 	if l.told || steps < l.steps+limitedSteps {
 		return 0, false

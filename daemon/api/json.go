@@ -5,7 +5,7 @@ import (
 	"net/http"
 )
 
-// MustJSON returns v as JSON. v holds nothing but structs, maps, lists, strings and finite numbers.
+// MustJSON returns v as JSON. v must be encodable: no NaN or infinity, and each json.RawMessage valid.
 func MustJSON(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -14,7 +14,7 @@ func MustJSON(v any) []byte {
 	return b
 }
 
-// AnswerJSON writes an answer that needs no Writer: it is short, and no request of the daemon is behind it.
+// AnswerJSON writes v as the whole answer, for handlers that start no request of the daemon.
 func AnswerJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)

@@ -9,9 +9,9 @@ var errLong = errors.New("the answer is too long")
 
 // Kept is an http.ResponseWriter that keeps the response.
 type Kept struct {
-	Status int
+	Status int // 0: WriteHeader was not called, which means 200
 	Body   []byte
-	Max    int // bytes of Body; a longer one is cut, and Write fails. 0 = no limit
+	Max    int // bytes of Body; a Write beyond it fails and adds nothing. 0 = no limit
 	header http.Header
 }
 

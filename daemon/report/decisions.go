@@ -134,7 +134,7 @@ func (p *Price) text() string {
 	}
 }
 
-// rounded rounds d to three digits, but to no less than a microsecond.
+// rounded rounds d to three digits, at the finest to a microsecond.
 func rounded(d time.Duration) time.Duration {
 	unit := time.Microsecond
 	for unit*1000 < d {

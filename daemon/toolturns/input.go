@@ -66,7 +66,7 @@ func digestOf(id string) string {
 // read translates the body.
 func (a *answer) read(body []byte) *api.Error {
 	if err := json.Unmarshal(body, &a.doc); err != nil || a.doc == nil {
-		return api.Refusef("the body must be a JSON object")
+		return api.Refuse("the body must be a JSON object")
 	}
 	var store, stream *bool
 	var calls *int
@@ -112,7 +112,7 @@ func (a *answer) read(body []byte) *api.Error {
 func (a *answer) readTools(privileged bool) *api.Error {
 	var tools []json.RawMessage
 	if v := a.doc["tools"]; v != nil && json.Unmarshal(v, &tools) != nil {
-		return api.Refusef(`field "tools" must be an array of tools`)
+		return api.Refuse(`field "tools" must be an array of tools`)
 	}
 	others := []json.RawMessage{}
 	for i, raw := range tools {
@@ -180,7 +180,7 @@ func (a *answer) label(t *mcpTool, privileged bool) (*label, *api.Error) {
 	s := a.s.Box.Server(t.Label)
 	switch {
 	case t.Label == "":
-		return nil, api.Refusef(`field "server_label" is missing; it must be the NAME of a table [mcp.NAME]`)
+		return nil, api.Refuse(`field "server_label" is missing; it must be the NAME of a table [mcp.NAME]`)
 	case s == nil:
 		return nil, api.Refusef(`server_label %.40q is not configured; the configuration file names servers as `+
 			`[mcp.NAME]`, t.Label)
@@ -189,7 +189,7 @@ func (a *answer) label(t *mcpTool, privileged bool) (*label, *api.Error) {
 		return nil, api.Refusef("MCP server %s is for root and the server's user only; everyone = true in [mcp.%s] "+
 			"lets every client use it", s.Name, s.Name)
 	case t.Connector != "" || t.URL != "" && t.URL != s.URL:
-		return nil, api.Refusef("only servers of the configuration file are used; leave server_url and connector_id " +
+		return nil, api.Refuse("only servers of the configuration file are used; leave server_url and connector_id " +
 			"out")
 	case t.Authorization != "" || len(t.Headers) > 0 && string(t.Headers) != "null":
 		return nil, api.Refusef("headers and authorization belong into [mcp.%s] of the configuration file; leave "+
@@ -199,7 +199,7 @@ func (a *answer) label(t *mcpTool, privileged bool) (*label, *api.Error) {
 	if v := t.Allowed; len(v) > 0 && string(v) != "null" {
 		var n names
 		if json.Unmarshal(v, &l.allow) != nil && json.Unmarshal(v, &n) != nil {
-			return nil, api.Refusef(`field "allowed_tools" must be a list of names`)
+			return nil, api.Refuse(`field "allowed_tools" must be a list of names`)
 		}
 		if l.allow == nil {
 			l.allow = append([]string{}, n.Names...)
@@ -224,7 +224,7 @@ func (l *label) readApproval(v json.RawMessage) *api.Error {
 	d := json.NewDecoder(bytes.NewReader(v))
 	d.DisallowUnknownFields()
 	if d.Decode(&by) != nil || by.Always == nil && by.Never == nil {
-		return api.Refusef(`field "require_approval" must be "always", "never", or {"always": {"tool_names": […]}, ` +
+		return api.Refuse(`field "require_approval" must be "always", "never", or {"always": {"tool_names": […]}, ` +
 			`"never": {"tool_names": […]}}`)
 	}
 	l.always = func(tool string) bool { return by.Never == nil || !slices.Contains(by.Never.Names, tool) }
@@ -270,7 +270,7 @@ func (a *answer) readInput() *api.Error {
 	switch {
 	case len(v) > 0 && v[0] == '[':
 		if json.Unmarshal(v, &items) != nil {
-			return api.Refusef(`field "input" must be a string or an array of items`)
+			return api.Refuse(`field "input" must be a string or an array of items`)
 		}
 	case len(v) > 0 && v[0] == '"':
 		items = []json.RawMessage{encode(map[string]any{"type": "message", "role": "user",

@@ -44,12 +44,14 @@ type answer struct {
 
 // startReference runs llama-server.
 func startReference(bin, model string, args ...string) (*server, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), startTimeout,
+		fmt.Errorf("no answer within %v", startTimeout))
 	defer cancel()
 	p, err := daemonproc.StartLlama(ctx, bin, "", append([]string{"-m", model, "-np", "1", "-t", "1",
 		"-c", fmt.Sprint(longContext), "--cache-ram", "0"}, args...)...)
 	if err != nil {
-		return nil, fmt.Errorf("llama-server does not start: %s", lastLines(err.Error(), 3))
+		why, log, _ := strings.Cut(err.Error(), "\n")
+		return nil, fmt.Errorf("%s: %s", why, lastLines(log, 3))
 	}
 	s := serverOf(p)
 	// A failed assertion first prints the stack, after the connection is gone.
@@ -86,7 +88,7 @@ func body(prompt []int32, tokens int, keep, stream bool) map[string]any {
 // post sends a request and decodes its answer into v.
 func (s *server) post(path string, request, v any) error {
 	err := daemonproc.Post(context.Background(), s.http, daemonproc.Base+path, request, v)
-	if refused := (*url.Error)(nil); errors.As(err, &refused) { // no answer
+	if _, broken := errors.AsType[*url.Error](err); broken { // no answer, or not the whole
 		return fmt.Errorf("%w; its log: %s", err, lastLines(s.log(), 4))
 	}
 	return err

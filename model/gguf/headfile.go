@@ -154,7 +154,7 @@ func (i *Info) DraftsFor(model *Info) error {
 	case e.Width != model.Embedding:
 		return fmt.Errorf("it is the head of a model with an embedding of %d, and the model's is %d", e.Width,
 			model.Embedding)
-	case slices.Min(e.Layers) < 0 || slices.Max(e.Layers) > layers: // some graphs name the output behind the last layer
+	case slices.Min(e.Layers) < 0 || slices.Max(e.Layers) > layers: // n: the output of the last one
 		return fmt.Errorf("it reads the inputs of the layers %d, and the model has layers 0 … %d", e.Layers, layers-1)
 	case !e.Embeddings && i.Embedding != model.Embedding:
 		return fmt.Errorf("it has no token embeddings, and its embedding of %d is not the model's, %d", i.Embedding,

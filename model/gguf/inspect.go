@@ -351,7 +351,7 @@ func (h *header) info() (Info, error) {
 	}
 	info.shapes = h.cellShapes(&info)
 	if slices.ContainsFunc(h.ints(arch+"attention.compress_ratios"), func(n int64) bool { return n > 0 }) {
-		info.Recurrent = true // what waits to be compressed (DeepSeek V4)
+		info.Recurrent = true // rows that are not compressed yet are a state (DeepSeek V4)
 	}
 	if every := h.int(arch + "full_attention_interval"); every > 1 {
 		info.attentionLayers = info.Layers / every

@@ -125,10 +125,9 @@ func argumentRun(arguments string) string {
 // escapes matches the escapes of a JSON string, numbers and literals, which a template may write in another way.
 var escapes = regexp.MustCompile(`\\(u[0-9a-fA-F]{4}|.)|[-+0-9.eE]*[0-9][-+0-9.eE]*|true|false|null`)
 
-// maxRun is the maximum length of a run, and of the part of a text that is searched for it.
 const (
-	maxRun  = 100
-	maxRead = 4096
+	maxRun  = 100  // the maximum length of a run
+	maxRead = 4096 // bytes of a text that are searched for one
 )
 
 // plainRun returns the longest run of letters, digits and single spaces in the beginning of a text, at most maxRun

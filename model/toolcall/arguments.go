@@ -115,7 +115,7 @@ func (w writer) elements() (list []Value) {
 		list = append(list, v)
 	case len(p.Attr) == 0:
 		add(typeString, AsText, "")
-		if p.Raw[0] != "" { // other text is in a section of raw text
+		if p.Raw[0] != "" { // a text with one of these is written in a raw section
 			list[0].Lone = "<&\n"
 			list = append(list, Value{Types: typeString, Style: AsText, Until: p.Raw[1],
 				Open: seq(middle, literal(p.Raw[0])), Close: seq(literal(p.Raw[1]), shut)})

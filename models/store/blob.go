@@ -99,10 +99,11 @@ func (s *Store) PutBlob(sum string, r io.Reader) error {
 	return os.Rename(f.Name(), s.blobFile(sum))
 }
 
-// blobBytes are written at a time: what comes from a socket, and the pieces of io.Copy, are smaller.
+// blobBytes is the size of a write: reads from a socket, and the pieces of io.Copy, are smaller.
 const blobBytes = 256 << 10
 
-// writeBlob writes what r brings to f, unless it is not a GGUF file with this digest.
+// writeBlob copies r to f. It returns an error if the bytes are not a GGUF file with this digest; f may have a part of
+// them then.
 func writeBlob(f io.Writer, sum string, r io.Reader) error {
 	h, head, out := sha256.New(), &prefix{}, bufio.NewWriterSize(f, blobBytes)
 	n, err := io.Copy(io.MultiWriter(head, out, h), io.LimitReader(r, maxBlobBytes+1))

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 )
 
 // Base is the beginning of every URL at a client of [HTTP].
@@ -22,30 +23,30 @@ func HTTP(socket string) *http.Client {
 		}}}
 }
 
-// Get reads the JSON at url into out; nil discards it.
-func Get(ctx context.Context, c *http.Client, url string, out any) error {
-	resp, err := send(ctx, c, http.MethodGet, url, nil)
+// Get reads the JSON at an address into out; nil discards it.
+func Get(ctx context.Context, c *http.Client, at string, out any) error {
+	resp, err := send(ctx, c, http.MethodGet, at, nil)
 	return decode(resp, err, out)
 }
 
 // Post sends body as JSON and reads the answer into out; nil discards it.
-func Post(ctx context.Context, c *http.Client, url string, body, out any) error {
-	resp, err := Stream(ctx, c, url, body)
+func Post(ctx context.Context, c *http.Client, at string, body, out any) error {
+	resp, err := Stream(ctx, c, at, body)
 	return decode(resp, err, out)
 }
 
 // Stream sends body as JSON and returns the answer, whose body the caller closes. An HTTP status other than 200 is an
 // error with its text.
-func Stream(ctx context.Context, c *http.Client, url string, body any) (*http.Response, error) {
+func Stream(ctx context.Context, c *http.Client, at string, body any) (*http.Response, error) {
 	b, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
-	return send(ctx, c, http.MethodPost, url, b)
+	return send(ctx, c, http.MethodPost, at, b)
 }
 
-func send(ctx context.Context, c *http.Client, method, url string, body []byte) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+func send(ctx context.Context, c *http.Client, method, at string, body []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, at, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -72,8 +73,11 @@ func decode(resp *http.Response, err error, out any) error {
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
-	if err != nil || out == nil {
-		return err
+	if err != nil {
+		return &url.Error{Op: "read", URL: resp.Request.URL.Path, Err: err}
+	}
+	if out == nil {
+		return nil
 	}
 	if err := json.Unmarshal(b, out); err != nil {
 		return fmt.Errorf("%s: %w in %.500s", resp.Request.URL.Path, err, b)

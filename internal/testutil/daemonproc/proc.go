@@ -71,8 +71,9 @@ func StartTo(stderr *os.File, bin string, timeout time.Duration, env []string, a
 	})
 }
 
-// StartLlama runs a llama-server likewise, until ctx ends: then it is stopped, and the error wraps the cause. It looks
-// for the libraries of back ends in its own folder and in dir, the working directory; "" = the caller's.
+// StartLlama runs a llama-server and waits until it is ready. If ctx ends before that, the process is stopped and the
+// error wraps the cause of ctx. llama-server looks for libraries of back ends in its own folder and in dir, its working
+// directory; "" = the caller's.
 func StartLlama(ctx context.Context, bin, dir string, args ...string) (*Proc, error) {
 	return start(ctx, bin, func(p *Proc) {
 		p.Cmd.Args = append(append(p.Cmd.Args, "--host", p.Socket), args...)

@@ -177,8 +177,8 @@ func (x *screen) rate(name, unit string) string {
 	return " (" + ui.Rate(delta/seconds) + "/s)"
 }
 
-// perStep returns how often something counted by labels happened in a step: since the earlier snapshot, or since the
-// start.
+// perStep returns the increase of a counter with labels, all together, for each step: since the earlier snapshot, or
+// since the start.
 func (x *screen) perStep(name string) string {
 	sum := func(s *Snapshot) (n float64) {
 		for _, v := range s.labels(name) {
@@ -226,7 +226,8 @@ func (x *screen) latency() {
 		x.add(0, "ITL target", "%s, missed %s times, prompts %s%s", ui.Duration(msDuration(target)),
 			x.count("slo_violations_tbt_total"),
 			guards[state], tail("; ", infeasible(x.s.num("itl_target_infeasible"))))
-		x.add(1, "", "for it, %s requests a step got fewer tokens, or none", x.perStep("itl_limited_total"))
+		x.add(1, "limited", "%s requests a step, by that target (smaller chunks, or no tokens)",
+			x.perStep("itl_limited_total"))
 	}
 	if x.s.num("io_errors_total")+x.s.num("decode_errors_total") > 0 {
 		x.add(0, "errors", "decode %s, I/O %s", x.count("decode_errors_total"), x.count("io_errors_total"))

@@ -99,7 +99,7 @@ func TestRenderInside(t *testing.T) {
 	m.ThoughtDone(metrics.Thought{Tokens: 9, Ended: "converged"})
 	m.SLOViolationsITL.Add(2)
 	m.SetScheduler(metrics.Scheduler{ITLTarget: 50 * time.Millisecond, Guard: 1, LiveCells: 50, PoolCells: 30,
-		FreeCells: 20, TargetInfeasible: true, ByState: [2][4]int{{0, 0, 3, 0}}, Limited: [6]uint64{2: 10, 4: 4}})
+		FreeCells: 20, TargetInfeasible: true, ByState: [2][4]int{{0, 0, 3, 0}}, Limited: [5]uint64{2: 10, 4: 4}})
 	for range 4 {
 		m.Step(metrics.Step{Tokens: 1, Decode: 1})
 	}
@@ -111,7 +111,7 @@ func TestRenderInside(t *testing.T) {
 		"tiers         host 3.00 MiB\n",
 		"thinking      3 now; ended: converged 1\n",
 		"ITL target    50.0 ms, missed 2 times, prompts in reduced chunks; cannot be met\n",
-		"for it, 3.50 requests a step got fewer tokens, or none\n",
+		"limited       3.50 requests a step, by that target (smaller chunks, or no tokens)\n",
 		"evicted       running answers lost cells 4 times\n",
 		"thought length           1          9",
 	} {
