@@ -195,7 +195,7 @@ func score(task string, problems []int, answers []answered, repeat int) EvalScor
 	}
 	n := float64(s.Asked)
 	s.Accuracy, s.ThinkTokens, s.AnswerTokens = float64(s.Right)/n, s.ThinkTokens/n, s.AnswerTokens/n
-	s.CI95[0], s.CI95[1] = wilson(s.Right, s.Asked)
+	s.CI95[0], s.CI95[1] = report.Wilson(s.Right, s.Asked)
 	slices.Sort(lengths)
 	s.ThinkP5, s.ThinkP95 = lengths[len(lengths)*5/100], lengths[(len(lengths)-1)*95/100]
 	if repeat > 1 {
@@ -203,8 +203,6 @@ func score(task string, problems []int, answers []answered, repeat int) EvalScor
 	}
 	return s
 }
-
-func wilson(k, n int) (low, high float64) { return report.Wilson(k, n) }
 
 // Markdown writes the report as a table.
 func (r *EvalReport) Markdown(w io.Writer) {

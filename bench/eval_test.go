@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/uma-serve/uma-serve/bench/report"
 	"github.com/uma-serve/uma-serve/internal/wireclient/clienttest"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/models/heldout"
@@ -17,7 +18,7 @@ func TestWilson(t *testing.T) {
 		k, n      int
 		low, high float64
 	}{{10, 10, 0.7225, 1}, {0, 10, 0, 0.2775}, {50, 100, 0.4038, 0.5962}, {1150, 1210, 0.9366, 0.9613}} {
-		low, high := wilson(c.k, c.n)
+		low, high := report.Wilson(c.k, c.n)
 		if math.Abs(low-c.low) > 1e-4 || math.Abs(high-c.high) > 1e-4 {
 			t.Errorf("%d of %d: %.4f … %.4f, want %.4f … %.4f", c.k, c.n, low, high, c.low, c.high)
 		}
